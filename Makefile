@@ -1,0 +1,76 @@
+# The two commands are `make demo` and `make test`; each sets up a bare Debian 12 machine by itself.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+JOBS ?= $(shell nproc)
+VENV := .deps/venv/bin
+CUDA_MINUTES ?= 60
+# Threads that wait asleep: test processes share the cores with each other.
+export OMP_WAIT_POLICY ?= passive
+export CTEST_PARALLEL_LEVEL ?= $(JOBS)
+export PATH := $(PATH):/usr/local/cuda/bin
+
+SOURCES = $(shell find coda tests bench examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
+build = cmake --preset $(1) && cmake --build --preset $(1) -j $(JOBS)
+
+.PHONY: help setup setup-test demo test test-cpu test-asan test-cuda-compile test-hf bench format format-check lint gpu-build clean
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-18s %s\n", $$1, $$2}'
+
+setup:  ## Install missing Debian packages, and PyPI packages into .deps/
+	@scripts/setup.sh build python cuda
+
+setup-test:  ## The same, and the real `transformers` for the test against it (0.6 GB to download)
+	@scripts/setup.sh build python cuda hf
+
+demo: setup  ## Train a small language model on real text, plot its loss, sample from it (DATA=<text file>)
+	@$(call build,cpu)
+	@scripts/demo.sh
+
+test: test-cpu test-asan test-cuda-compile  ## Build and run every test that needs no GPU
+
+test-cpu: setup-test  ## The tests, optimised
+	@$(call build,cpu)
+	ctest --preset cpu
+
+test-asan: setup-test  ## The tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(call build,asan)
+	ctest --preset asan
+
+test-hf: setup-test  ## Only the comparison with the real `transformers`
+	@$(call build,cpu)
+	ctest --preset cpu -R '^hf\.'
+
+test-cuda-compile: setup  ## Compile one configuration of each Hopper program, if nvcc is found
+	@if command -v nvcc >/dev/null; then \
+	  cmake --preset cuda-reduced; \
+	  timeout --foreground $(CUDA_MINUTES)m cmake --build --preset cuda-reduced -j $(JOBS); \
+	else \
+	  echo "no nvcc: the Hopper backend is not compiled"; \
+	fi
+
+bench: setup  ## Time each program on the CPU against the bare product
+	@$(call build,cpu)
+	@for b in build/cpu/bench/bench_*; do [[ ! -x $$b ]] || $$b; done
+
+gpu-build: setup  ## Build everything with the Hopper backend
+	@$(call build,cuda)
+
+format: setup  ## Lay out all sources
+	@$(VENV)/clang-format -i $(SOURCES)
+	@$(VENV)/ruff format -q .
+
+format-check: setup  ## Fail if `make format` would change a file
+	@$(VENV)/clang-format --dry-run -Werror $(SOURCES)
+	@$(VENV)/ruff format --check -q .
+
+lint: setup  ## clang-tidy, shellcheck and ruff
+	@scripts/setup.sh lint
+	@cmake --preset cpu
+	@JOBS=$(JOBS) scripts/lint.sh
+
+clean:  ## Remove what was built; .deps/ stays
+	rm -rf build out

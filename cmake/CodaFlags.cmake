@@ -1,0 +1,62 @@
+# How every target of the project is compiled, and the options that change it.
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug, RelWithDebInfo or MinSizeRel" FORCE)
+endif()
+
+set(CODA_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, such as address,undefined")
+if(PROJECT_IS_TOP_LEVEL)
+  set(_coda_default_arch native)
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  find_program(CODA_CCACHE ccache)
+  mark_as_advanced(CODA_CCACHE)
+  if(CODA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${CODA_CCACHE}")
+  endif()
+else()
+  set(_coda_default_arch x86-64-v3)
+endif()
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(_coda_default_arch native)
+endif()
+set(CODA_CPU_ARCH ${_coda_default_arch} CACHE STRING "Value of -march=, or empty for the compiler's own")
+unset(_coda_default_arch)
+
+# What changes the code or the layout of a program's types. Programs are templates, so whoever instantiates one must
+# agree with the library on the width of a vector register: these are public.
+add_library(coda_abi INTERFACE)
+target_compile_features(coda_abi INTERFACE cxx_std_20)
+target_compile_options(
+  coda_abi
+  INTERFACE $<$<AND:$<BOOL:${CODA_CPU_ARCH}>,$<COMPILE_LANGUAGE:CXX>>:-march=${CODA_CPU_ARCH}>
+            # Neither changes a result; both let loops with a branch or a square root become vector code.
+            $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno> $<$<COMPILE_LANGUAGE:CXX>:-fno-trapping-math>
+            # GCC notes that 64-byte vectors once had another calling convention; all here are built by one compiler.
+            $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-psabi>)
+
+if(CODA_SANITIZE)
+  target_compile_options(coda_abi INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${CODA_SANITIZE}>
+                                            $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>
+                                            $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
+  target_link_options(coda_abi INTERFACE -fsanitize=${CODA_SANITIZE})
+endif()
+
+# coda_warnings(<target>): the warnings that this project's own sources are free of.
+function(coda_warnings target)
+  set(werror "")
+  if(CODA_WERROR)
+    set(werror -Werror)
+  endif()
+  target_compile_options(
+    ${target}
+    PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall>
+            $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+            $<$<COMPILE_LANGUAGE:CXX>:-Wpedantic>
+            $<$<COMPILE_LANGUAGE:CXX>:-Wshadow>
+            # GCC 12 sees an overlap in every `std::string + "literal"` (its bug 105651).
+            $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
+            "$<$<COMPILE_LANGUAGE:CXX>:${werror}>"
+            # nvcc's own generated host code is neither pedantic nor free of shadowing.
+            "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>"
+            "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${CODA_WERROR}>>:-Xcompiler=-Werror>")
+endfunction()
