@@ -1,0 +1,21 @@
+// One exception type for everything that a caller can get wrong or that can fail at run time.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace coda {
+
+enum class Status { invalid_argument, unsupported, io_error, device_error, interrupted };
+
+/// Thrown by every public call. `what()` reads "operation: argument: expected ..., got ...".
+class Error : public std::runtime_error {
+ public:
+  Error(Status status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  Status status() const noexcept { return status_; }
+
+ private:
+  Status status_;
+};
+
+}  // namespace coda

@@ -1,0 +1,153 @@
+// Dual numbers: a value and its derivatives with respect to K inputs, carried through any function that is written on a
+// generic scalar. Used at compile time to derive the backward of an activation from its forward.
+//
+// Whether a derivative is 0, 1 or a number is part of its type. So d(gate)/d(up) = 0 costs no instruction although
+// floating point forbids the compiler to drop `x * 0` and `x + 0`: the derived code is what one would write by hand.
+#pragma once
+
+#include "coda/epilogue/math.h"
+
+namespace coda {
+
+struct Zero {};
+struct One {};
+
+namespace detail {
+
+// Sum, negation and product of derivatives, each of which may be a Zero or a One.
+template <class S, class A, class B>
+CODA_FN auto add(A a, B b) {
+  if constexpr (std::is_same_v<A, Zero>) return b;
+  else if constexpr (std::is_same_v<B, Zero>) return a;
+  else if constexpr (std::is_same_v<A, One> && std::is_same_v<B, One>) return S(2);
+  else if constexpr (std::is_same_v<A, One>) return S(1) + b;
+  else if constexpr (std::is_same_v<B, One>) return a + S(1);
+  else return a + b;
+}
+template <class S, class A>
+CODA_FN auto negate(A a) {
+  if constexpr (std::is_same_v<A, Zero>) return a;
+  else if constexpr (std::is_same_v<A, One>) return S(-1);
+  else return -a;
+}
+template <class A, class S>
+CODA_FN auto scale(A derivative, S factor) {
+  if constexpr (std::is_same_v<A, Zero>) return Zero{};
+  else if constexpr (std::is_same_v<A, One>) return factor;
+  else return derivative * factor;
+}
+/// A derivative as a plain scalar.
+template <class S, class A>
+CODA_FN S materialise(A a) {
+  if constexpr (std::is_same_v<A, Zero>) return S(0);
+  else if constexpr (std::is_same_v<A, One>) return S(1);
+  else return a;
+}
+
+}  // namespace detail
+
+/// value, and (dx, dy) = derivatives with respect to the first and the second input.
+template <class S, class Dx, class Dy = Zero>
+struct Dual {
+  S value;
+  [[no_unique_address]] Dx dx;
+  [[no_unique_address]] Dy dy;
+
+  CODA_FN Dual(S v, Dx x, Dy y) : value(v), dx(x), dy(y) {}
+};
+
+/// The plain scalar behind a generic one; constants in a function are written `base_t<S>(0.5)`.
+namespace detail {
+template <class S>
+struct Base {
+  using type = S;
+};
+template <class S, class Dx, class Dy>
+struct Base<Dual<S, Dx, Dy>> {
+  using type = S;
+};
+}  // namespace detail
+template <class S>
+using base_t = typename detail::Base<S>::type;
+
+namespace detail {
+
+template <class S, class Dx, class Dy>
+CODA_FN auto dual(S value, Dx dx, Dy dy) {
+  return Dual<S, Dx, Dy>(value, dx, dy);
+}
+// f(x) with f'(x): the chain rule.
+template <class S, class Dx, class Dy>
+CODA_FN auto chain(Dual<S, Dx, Dy> x, S value, S slope) {
+  return dual(value, scale(x.dx, slope), scale(x.dy, slope));
+}
+
+}  // namespace detail
+
+#define CODA_DUAL_ARGS class S, class Ax, class Ay, class Bx, class By
+template <CODA_DUAL_ARGS>
+CODA_FN auto operator+(Dual<S, Ax, Ay> a, Dual<S, Bx, By> b) {
+  return detail::dual(a.value + b.value, detail::add<S>(a.dx, b.dx), detail::add<S>(a.dy, b.dy));
+}
+template <CODA_DUAL_ARGS>
+CODA_FN auto operator-(Dual<S, Ax, Ay> a, Dual<S, Bx, By> b) {
+  return detail::dual(a.value - b.value, detail::add<S>(a.dx, detail::negate<S>(b.dx)),
+                      detail::add<S>(a.dy, detail::negate<S>(b.dy)));
+}
+template <CODA_DUAL_ARGS>
+CODA_FN auto operator*(Dual<S, Ax, Ay> a, Dual<S, Bx, By> b) {
+  return detail::dual(a.value * b.value, detail::add<S>(detail::scale(a.dx, b.value), detail::scale(b.dx, a.value)),
+                      detail::add<S>(detail::scale(a.dy, b.value), detail::scale(b.dy, a.value)));
+}
+#undef CODA_DUAL_ARGS
+
+template <class S, class Dx, class Dy>
+CODA_FN auto operator+(Dual<S, Dx, Dy> a, std::type_identity_t<S> c) {
+  return detail::dual(a.value + c, a.dx, a.dy);
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto operator*(Dual<S, Dx, Dy> a, std::type_identity_t<S> c) {
+  return detail::chain(a, a.value * c, c);
+}
+
+template <class S, class Dx, class Dy>
+CODA_FN auto sigmoid(Dual<S, Dx, Dy> x) {
+  const S s = sigmoid(x.value);
+  return detail::chain(x, s, s * (S(1) - s));
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto tanh(Dual<S, Dx, Dy> x) {
+  const S t = tanh(x.value);
+  return detail::chain(x, t, S(1) - t * t);
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto erf(Dual<S, Dx, Dy> x) {
+  return detail::chain(x, erf(x.value), S(1.1283791670955126) * exp(-(x.value * x.value)));
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto exp(Dual<S, Dx, Dy> x) {
+  const S e = exp(x.value);
+  return detail::chain(x, e, e);
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto relu(Dual<S, Dx, Dy> x) {
+  return detail::chain(x, relu(x.value), select(x.value <= S(0), S(0), S(1)));
+}
+
+/// f and f'(x) of a function of one argument, or f and both partial derivatives of one of two.
+template <class S>
+struct Derivative {
+  S value, dx, dy;
+};
+template <class F, class S>
+CODA_FN Derivative<S> differentiate(const F& f, S x) {
+  const auto r = f(Dual<S, One, Zero>(x, One{}, Zero{}));
+  return {r.value, detail::materialise<S>(r.dx), S(0)};
+}
+template <class F, class S>
+CODA_FN Derivative<S> differentiate(const F& f, S x, S y) {
+  const auto r = f(Dual<S, One, Zero>(x, One{}, Zero{}), Dual<S, Zero, One>(y, Zero{}, One{}));
+  return {r.value, detail::materialise<S>(r.dx), detail::materialise<S>(r.dy)};
+}
+
+}  // namespace coda

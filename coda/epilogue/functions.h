@@ -1,0 +1,91 @@
+// Activations, each written once on a generic scalar: float or a vector of lanes in the forward, a Dual in the
+// backward.
+#pragma once
+
+#include "coda/epilogue/dual.h"
+
+namespace coda {
+
+struct Identity {
+  static constexpr const char* name = "identity";
+  template <class S>
+  CODA_FN auto operator()(S x) const {
+    return x;
+  }
+};
+
+/// x * sigmoid(x)
+struct Silu {
+  static constexpr const char* name = "silu";
+  template <class S>
+  CODA_FN auto operator()(S x) const {
+    return x * sigmoid(x);
+  }
+};
+
+/// x * Phi(x), Phi the normal distribution function (Hendrycks and Gimpel, arXiv 1606.08415)
+struct GeluErf {
+  static constexpr const char* name = "gelu_erf";
+  template <class S>
+  CODA_FN auto operator()(S x) const {
+    using C = base_t<S>;
+    return (x * C(0.5)) * (erf(x * C(kInvSqrt2)) + C(1));
+  }
+  static constexpr double kInvSqrt2 = 0.70710678118654752;
+};
+
+/// The tanh form of the same paper: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+struct GeluTanh {
+  static constexpr const char* name = "gelu_tanh";
+  template <class S>
+  CODA_FN auto operator()(S x) const {
+    using C = base_t<S>;
+    return (x * C(0.5)) * (tanh(x * ((x * x) * C(kCubic) + C(kLinear))) + C(1));
+  }
+  static constexpr double kLinear = 0.79788456080286536, kCubic = kLinear * 0.044715;
+};
+
+struct Relu {
+  static constexpr const char* name = "relu";
+  template <class S>
+  CODA_FN auto operator()(S x) const {
+    return relu(x);
+  }
+};
+
+/// relu(x)^2 (So et al., Primer, arXiv 2109.08668)
+struct ReluSquared {
+  static constexpr const char* name = "relu_squared";
+  template <class S>
+  CODA_FN auto operator()(S x) const {
+    const auto r = relu(x);
+    return r * r;
+  }
+};
+
+/// act(gate) * up (Shazeer, arXiv 2002.05202); gate is the even column of a pair, up the odd one.
+template <class Act>
+struct Gated {
+  static constexpr const char* name = Act::name;
+  template <class G, class U>
+  CODA_FN auto operator()(G gate, U up) const {
+    return Act{}(gate)*up;
+  }
+};
+using SwiGlu = Gated<Silu>;
+using GeGluErf = Gated<GeluErf>;
+using GeGluTanh = Gated<GeluTanh>;
+using ReGlu = Gated<Relu>;
+
+/// Logit soft-cap: cap * tanh(scale * z / cap). Both are uniform over a call.
+template <class Acc>
+struct SoftCap {
+  Acc scale, cap;
+  template <class S>
+  CODA_FN auto operator()(S z) const {
+    using C = base_t<S>;
+    return tanh(z * C(scale / cap)) * C(cap);
+  }
+};
+
+}  // namespace coda

@@ -1,0 +1,203 @@
+// The elementary functions that epilogues are made of, for each scalar a program may run on: float and double, and
+// Simd vectors of them. `dual.h` adds their derivatives. Everything is branch-free, so that a vector costs one pass.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "coda/core/config.h"
+#if !defined(__CUDACC__)  // nvcc knows neither vector extensions nor the shuffles that Simd is made of
+#include "coda/epilogue/simd.h"
+#endif
+
+namespace coda {
+
+// ---- float and double
+
+template <class S>
+concept Scalar = std::is_same_v<S, float> || std::is_same_v<S, double>;
+
+template <Scalar S>
+CODA_FN S select(bool condition, S a, S b) {
+  return condition ? a : b;
+}
+template <Scalar S>
+CODA_FN S exp(S x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<S, float>) return __expf(x);
+#endif
+  return std::exp(x);
+}
+template <Scalar S>
+CODA_FN S log(S x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<S, float>) return __logf(x);
+#endif
+  return std::log(x);
+}
+template <Scalar S>
+CODA_FN S reciprocal(S x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<S, float>) return __frcp_rn(x);
+#endif
+  return S(1) / x;
+}
+template <Scalar S>
+CODA_FN S tanh(S x) {
+#if defined(__CUDA_ARCH__)
+  // One special-function instruction pair instead of the library's branches; absolute error 2e-7.
+  if constexpr (std::is_same_v<S, float>) {
+    const float e = __expf(2.f * fabsf(x));
+    const float t = 1.f - __fdividef(2.f, e + 1.f);
+    const float s = x * x;
+    const float small = x * (1.f + s * (-0.33332387f + s * (0.13308778f + s * (-0.051972292f + s * 0.015225884f))));
+    return fabsf(x) < 0.625f ? small : copysignf(e > 1e30f ? 1.f : t, x);
+  }
+#endif
+  return std::tanh(x);
+}
+template <Scalar S>
+CODA_FN S erf(S x) {
+  return std::erf(x);
+}
+template <Scalar S>
+CODA_FN S rsqrt(S x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<S, float>) return ::rsqrtf(x);
+#endif
+  return S(1) / std::sqrt(x);
+}
+template <Scalar S>
+CODA_FN S abs(S x) {
+  return x < S(0) ? -x : x;
+}
+
+/// A scalar is its own even and odd column: see `deinterleave` of Simd.
+template <Scalar S>
+CODA_FN std::pair<S, S> deinterleave(S a, S b) {
+  return {a, b};
+}
+template <Scalar S>
+CODA_FN std::pair<S, S> interleave(S a, S b) {
+  return {a, b};
+}
+
+#if !defined(__CUDACC__)
+// ---- Simd: polynomials fitted for this library (relative error below 2e-7 in float), double goes through libm
+
+template <int N>
+CODA_FN Simd<float, N> exp(Simd<float, N> x) {
+  using V = Simd<float, N>;
+  const V low(-87.33654f), high(88.72283f);
+  const V t = select(x < low, low, select(high < x, high, x));
+  // n = round(t / ln 2): adding 1.5 * 2^23 leaves n in the low mantissa bits.
+  const V magic(12582912.f);
+  const V shifted = t * V(1.44269504f) + magic;
+  const V n = shifted - magic;
+  const V r = (t - n * V(0.693359375f)) - n * V(-2.12194440e-4f);
+  V p = V(0.0013751314f);
+  p = p * r + V(0.008368942f);
+  p = p * r + V(0.041669536f);
+  p = p * r + V(0.16666518f);
+  p = p * r + V(0.49999988f);
+  p = p * r + V(1.f);
+  p = p * r + V(1.f);
+  // Two factors of two: 2^n itself overflows at the top of the range, where n = 128.
+  using Bits = typename V::Mask;
+  const Bits i = std::bit_cast<Bits>(shifted.v) - std::bit_cast<Bits>(magic.v);
+  const Bits half = i >> 1;
+  p = p * V(std::bit_cast<typename V::Native>((half + 127) << 23));
+  p = p * V(std::bit_cast<typename V::Native>((i - half + 127) << 23));
+  p = select(x < low, V(0.f), p);
+  return select(high < x, V(std::numeric_limits<float>::infinity()), p);
+}
+
+template <int N>
+CODA_FN Simd<float, N> abs(Simd<float, N> x) {
+  using Bits = typename Simd<float, N>::Mask;
+  return Simd<float, N>(std::bit_cast<typename Simd<float, N>::Native>(std::bit_cast<Bits>(x.v) & 0x7fffffff));
+}
+template <int N>
+CODA_FN Simd<float, N> copysign(Simd<float, N> magnitude, Simd<float, N> sign) {
+  using Bits = typename Simd<float, N>::Mask;
+  const Bits s = std::bit_cast<Bits>(sign.v) & std::numeric_limits<std::int32_t>::min();
+  return Simd<float, N>(
+      std::bit_cast<typename Simd<float, N>::Native>((std::bit_cast<Bits>(magnitude.v) & 0x7fffffff) | s));
+}
+
+template <int N>
+CODA_FN Simd<float, N> tanh(Simd<float, N> x) {
+  using V = Simd<float, N>;
+  const V s = x * x;
+  V small = V(0.015225884f);
+  small = small * s + V(-0.051972292f);
+  small = small * s + V(0.13308778f);
+  small = small * s + V(-0.33332387f);
+  small = small * s * x + x;
+  const V big = V(1.f) - V(2.f) / (exp(abs(x) * V(2.f)) + V(1.f));
+  return select(abs(x) < V(0.625f), small, copysign(big, x));
+}
+
+template <int N>
+CODA_FN Simd<float, N> erf(Simd<float, N> x) {
+  using V = Simd<float, N>;
+  const V s = x * x, t = abs(x);
+  V small = V(7.9334124e-05f);
+  small = small * s + V(-0.0008034819f);
+  small = small * s + V(0.005191215f);
+  small = small * s + V(-0.026855398f);
+  small = small * s + V(0.11283626f);
+  small = small * s + V(-0.3761263f);
+  small = (small * s + V(1.1283792f)) * x;
+  const V c = select(V(4.f) < t, V(4.f), t);  // erf(4) rounds to 1
+  V q = V(0.00016478919f);
+  q = q * c + V(-0.002761136f);
+  q = q * c + V(0.021190709f);
+  q = q * c + V(-0.10195344f);
+  q = q * c + V(-0.6392543f);
+  q = q * c + V(-1.1265452f);
+  q = q * c + V(-0.00044696784f);
+  return select(t < V(0.95f), small, copysign(V(1.f) - exp(q), x));
+}
+
+template <class T, int N>
+CODA_FN Simd<T, N> reciprocal(Simd<T, N> x) {
+  return Simd<T, N>(T(1)) / x;
+}
+template <class T, int N>
+CODA_FN Simd<T, N> rsqrt(Simd<T, N> x) {
+  return detail::per_lane(x, [](T v) { return T(1) / std::sqrt(v); });
+}
+template <int N>
+CODA_FN Simd<double, N> exp(Simd<double, N> x) {
+  return detail::per_lane(x, [](double v) { return std::exp(v); });
+}
+template <int N>
+CODA_FN Simd<double, N> tanh(Simd<double, N> x) {
+  return detail::per_lane(x, [](double v) { return std::tanh(v); });
+}
+template <int N>
+CODA_FN Simd<double, N> erf(Simd<double, N> x) {
+  return detail::per_lane(x, [](double v) { return std::erf(v); });
+}
+template <int N>
+CODA_FN Simd<double, N> abs(Simd<double, N> x) {
+  return detail::per_lane(x, [](double v) { return std::abs(v); });
+}
+#endif
+
+// ---- on any of them, and on Dual numbers
+
+template <class S>
+CODA_FN auto sigmoid(S x) {
+  return reciprocal(S(1) + exp(-x));
+}
+/// max(x, 0), NaN stays NaN.
+template <class S>
+CODA_FN auto relu(S x) {
+  return select(x <= S(0), S(0), x);
+}
+
+}  // namespace coda

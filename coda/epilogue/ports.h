@@ -1,0 +1,266 @@
+// Ports: the typed members of a program, one for each resource that it reads or writes. A port here is only a
+// description (pointer, pitch, options); what loading or storing through it means is written once in each backend.
+//
+// A port keeps its running values of the current tile (`reg`: one per row that the calling thread owns) in itself: the
+// backend gives each thread a copy of the program, resets these values when a tile begins and writes them when it ends.
+#pragma once
+
+#include "coda/core/tensor.h"
+#include "coda/epilogue/fragment.h"
+
+namespace coda {
+
+/// Rows of a tile that one thread owns, at most, on any backend.
+inline constexpr int kRowsPerThread = 4;
+
+#define CODA_PORT_TYPE(T, port) \
+  static_assert(is_real<T>, "coda: the element type of a " port " is bf16, fp16, float or double")
+
+/// A value for each row m, broadcast along n. Absent (null): loads as `otherwise`. `ColVector<T>` may be stored to as
+/// well: it takes the fragment's value at column 0 of the matrix.
+template <class T>
+struct ColVector {
+  CODA_PORT_TYPE(T, "ColVector");
+  T* data = nullptr;
+  acc_t<T> otherwise = 1;
+  mutable acc_t<T> reg[kRowsPerThread] = {};
+};
+
+/// A value for each column n (of a matrix as wide as the port), broadcast along m. Absent: loads as `otherwise`.
+/// Stored to from row 0 of the matrix.
+template <class T, Width W = Width::Same>
+struct RowVector {
+  CODA_PORT_TYPE(T, "RowVector");
+  static constexpr Width width = W;
+  T* data = nullptr;
+  acc_t<T> otherwise = 1;
+};
+
+/// A block of a matrix beside the accumulator, half as wide, as wide or twice as wide as it. Absent: loads as 0.
+template <class T, Width W = Width::Same>
+struct TileLoad {
+  CODA_PORT_TYPE(T, "TileLoad");
+  static constexpr Width width = W;
+  const T* data = nullptr;
+  std::int64_t pitch = 0;
+
+  TileLoad() = default;
+  TileLoad(MatrixOf<const T> m) : data(m.data), pitch(m.pitch) {}
+  TileLoad(MatrixOf<T> m) : data(m.data), pitch(m.pitch) {}
+};
+
+/// Absent: nothing is stored.
+template <class T, Width W = Width::Same>
+struct TileStore {
+  CODA_PORT_TYPE(T, "TileStore");
+  static_assert(!std::is_const_v<T>, "coda: a TileStore writes: its element type is not const");
+  static constexpr Width width = W;
+  T* data = nullptr;
+  std::int64_t pitch = 0;
+
+  TileStore() = default;
+  TileStore(MatrixOf<T> m) : data(m.data), pitch(m.pitch) {}
+};
+
+// ---- block reductions
+
+struct Sum {
+  template <class S>
+  static CODA_FN S first(S x) {
+    return x;
+  }
+  template <class S>
+  static CODA_FN S fold(S a, S b) {
+    return a + b;
+  }
+  template <class S>
+  static constexpr S neutral = S(0);
+};
+struct Max {
+  template <class S>
+  static CODA_FN S first(S x) {
+    return x;
+  }
+  template <class S>
+  static CODA_FN S fold(S a, S b) {
+    return select(b <= a, a, b);
+  }
+  template <class S>
+  static constexpr S neutral = -std::numeric_limits<S>::infinity();
+};
+struct AbsMax {
+  template <class S>
+  static CODA_FN S first(S x) {
+    return abs(x);
+  }
+  template <class S>
+  static CODA_FN S fold(S a, S b) {
+    return select(b <= a, a, b);
+  }
+  template <class S>
+  static constexpr S neutral = S(0);
+};
+
+/// Folds a tile along n: out[m, t] over the columns of tile t, shape (M, ceil(N / tile_n)). Absent: nothing is done.
+template <class Op, class Acc = float>
+struct ReduceN {
+  using op = Op;
+  Acc* data = nullptr;
+  std::int64_t pitch = 0;
+  mutable Acc reg[kRowsPerThread] = {};
+
+  ReduceN() = default;
+  ReduceN(MatrixOf<Acc> m) : data(m.data), pitch(m.pitch) {}
+};
+
+/// Folds a tile along m: out[t, n] over the rows of tile t, shape (ceil(M / tile_m), N). Absent: nothing is done.
+template <class Op, class Acc = float>
+struct ReduceM {
+  using op = Op;
+  Acc* data = nullptr;
+  std::int64_t pitch = 0;
+
+  ReduceM() = default;
+  ReduceM(MatrixOf<Acc> m) : data(m.data), pitch(m.pitch) {}
+};
+
+// ---- stateful transforms: a running state along n
+
+/// Mean and sum of squared deviations of each row inside each tile, merged pairwise (Chan, Golub, LeVeque 1979): out
+/// mean[m, t] and m2[m, t]. Sums of x and x^2 would lose a variance much smaller than the mean squared.
+template <class Acc = float>
+struct MomentsN {
+  Acc* mean = nullptr;
+  Acc* m2 = nullptr;
+  std::int64_t pitch = 0;
+  mutable Acc reg[3 * kRowsPerThread] = {};
+
+  MomentsN() = default;
+  MomentsN(MatrixOf<Acc> mean_, MatrixOf<Acc> m2_) : mean(mean_.data), m2(m2_.data), pitch(mean_.pitch) {}
+};
+
+/// Online (max, sum of exp(x - max)) of each row inside each tile (Milakov and Gimelshein, arXiv 1805.02867).
+template <class Acc = float>
+struct OnlineLse {
+  Acc* max = nullptr;
+  Acc* sum = nullptr;
+  std::int64_t pitch = 0;
+  mutable Acc reg[2 * kRowsPerThread] = {};
+
+  OnlineLse() = default;
+  OnlineLse(MatrixOf<Acc> max_, MatrixOf<Acc> sum_) : max(max_.data), sum(sum_.data), pitch(max_.pitch) {}
+};
+
+/// A row's integer (token, target, position), int32 or int64. Absent: the row's own number.
+struct IndexVector {
+  const void* data = nullptr;
+  bool wide = false;
+
+  IndexVector() = default;
+  IndexVector(const std::int32_t* p) : data(p) {}
+  IndexVector(const std::int64_t* p) : data(p), wide(true) {}
+  CODA_FN std::int64_t operator[](std::int64_t m) const {
+    if (!data) return m;
+    return wide ? static_cast<const std::int64_t*>(data)[m] : static_cast<const std::int32_t*>(data)[m];
+  }
+};
+
+/// Row index[m] of another matrix, as wide as the accumulator: an embedding's look-up.
+template <class T>
+struct GatherLoad {
+  CODA_PORT_TYPE(T, "GatherLoad");
+  const T* data = nullptr;
+  std::int64_t pitch = 0;
+  IndexVector index = {};
+};
+
+/// Keeps of each row the value at its own column: out[m] = x[m, index[m] - first_column], if that column is in the
+/// matrix. Rows whose index is elsewhere are not written.
+template <class Acc = float>
+struct TargetSelect {
+  IndexVector index;
+  Acc* data = nullptr;
+  std::int64_t first_column = 0;
+  mutable std::int64_t reg[kRowsPerThread] = {};
+};
+
+/// Loads as 1 at column index[m] - first_column of row m and 0 elsewhere.
+struct OneHot {
+  IndexVector index;
+  std::int64_t first_column = 0;
+  mutable std::int64_t reg[kRowsPerThread] = {};
+};
+
+// ---- ports for attention heads
+
+/// Rotary angles: loads (cos, sin) at the even and odd columns of a pair, from a table of (positions, head_dim) floats
+/// with cos and sin of pair j at 2j and 2j+1. Columns from `columns` on (the v heads) load (1, 0): they pass through.
+template <class Acc = float>
+struct RotaryTable {
+  const Acc* table = nullptr;
+  IndexVector position;
+  std::int64_t columns = 0;
+  int head_dim = 0;
+  mutable std::int64_t reg[kRowsPerThread] = {};
+};
+
+/// A weight for each column of a head: q heads take `q`, k heads `k` (head_dim values each), v heads 1.
+template <class T>
+struct HeadVector {
+  CODA_PORT_TYPE(T, "HeadVector");
+  const T* q = nullptr;
+  const T* k = nullptr;
+  std::int64_t q_columns = 0, columns = 0;
+  int head_dim = 0;
+};
+
+/// Mean over each head of a row, plus `eps`, of what a program's first pass reduced into it; loaded in the second.
+/// Columns from `columns` on load `otherwise`. The head must lie inside one tile: the backend picks tile_n a multiple
+/// of head_dim. A program with two of them gives them different slots.
+template <class Acc = float, int Slot = 0>
+struct HeadMean {
+  std::int64_t columns = 0;
+  int head_dim = 0;
+  Acc eps = 0, otherwise = 1;
+};
+inline constexpr int kHeadSlots = 2;
+
+#undef CODA_PORT_TYPE
+
+namespace detail {
+template <class T>
+struct IsPort : std::false_type {};
+template <class T>
+struct IsPort<ColVector<T>> : std::true_type {};
+template <class T, Width W>
+struct IsPort<RowVector<T, W>> : std::true_type {};
+template <class T, Width W>
+struct IsPort<TileLoad<T, W>> : std::true_type {};
+template <class T, Width W>
+struct IsPort<TileStore<T, W>> : std::true_type {};
+template <class Op, class A>
+struct IsPort<ReduceN<Op, A>> : std::true_type {};
+template <class Op, class A>
+struct IsPort<ReduceM<Op, A>> : std::true_type {};
+template <class A>
+struct IsPort<MomentsN<A>> : std::true_type {};
+template <class A>
+struct IsPort<OnlineLse<A>> : std::true_type {};
+template <class A>
+struct IsPort<TargetSelect<A>> : std::true_type {};
+template <>
+struct IsPort<OneHot> : std::true_type {};
+template <class A>
+struct IsPort<RotaryTable<A>> : std::true_type {};
+template <class T>
+struct IsPort<GatherLoad<T>> : std::true_type {};
+template <class T>
+struct IsPort<HeadVector<T>> : std::true_type {};
+template <class A, int S>
+struct IsPort<HeadMean<A, S>> : std::true_type {};
+}  // namespace detail
+
+template <class T>
+concept Port = detail::IsPort<std::remove_cvref_t<T>>::value;
+
+}  // namespace coda
