@@ -1,0 +1,84 @@
+// GEMM plus epilogue on the CPU: each tile's product comes from oneDNN, then the program runs on it while it is in
+// cache.
+#pragma once
+
+#include "coda/backend/cpu/tile.h"
+#include "coda/core/error.h"
+
+namespace coda::cpu {
+
+/// Tile of the output that a program sees. Partial results of a program have shape (M, tiles_n(N)) or (tiles_m(M), N).
+/// Fixed, whatever the number of threads: results are bitwise the same for any of them.
+inline constexpr std::int64_t kTileM = 256, kTileN = 256;
+constexpr std::int64_t tiles_m(std::int64_t m) { return (m + kTileM - 1) / kTileM; }
+constexpr std::int64_t tiles_n(std::int64_t n) { return (n + kTileN - 1) / kTileN; }
+/// A program that folds over heads gets tiles of whole heads: as many as fit into kTileN, one at least.
+constexpr std::int64_t tile_n_for_heads(std::int64_t head_dim) {
+  return kTileN / head_dim > 1 ? kTileN / head_dim * head_dim : head_dim;
+}
+
+namespace detail {
+
+using Epilogue = void (*)(const void* program, const TileGeometry&, const void* accumulator, std::int64_t ld);
+
+struct GemmCall {
+  Layout layout;
+  std::int64_t m, n, k;
+  ConstMatrix a, b;
+  std::int64_t tile_n;
+  Epilogue epilogue;
+  const void* program;
+};
+/// Throws Error when memory runs out or oneDNN fails. Arguments are taken as checked.
+void run(const GemmCall& call);
+
+template <class Acc, class P>
+std::int64_t tile_n_for(const P& program) {
+  std::int64_t tile_n = kTileN;
+  for_each_port(program, [&](const auto& port) {
+    using Q = std::remove_cvref_t<decltype(port)>;
+    if constexpr (std::is_same_v<Q, HeadMean<Acc, 0>> || std::is_same_v<Q, HeadMean<Acc, 1>>) {
+      tile_n = tile_n_for_heads(port.head_dim);
+    }
+  });
+  if (tile_n > kMaxTileN) {
+    throw Error(Status::unsupported, "gemm: program: expected a head_dim of at most " + std::to_string(kMaxTileN) +
+                                         ", got " + std::to_string(tile_n));
+  }
+  return tile_n;
+}
+
+}  // namespace detail
+
+/// Runs `program` on the product of a and b, which the layout reads as in `Layout`. T is bf16, fp16, float or double,
+/// accumulated in float (double for double). K = 0 gives a product of zeros; M = 0 or N = 0 does nothing.
+/// Throws Error(invalid_argument) if the shapes do not fit each other. Outputs must not overlap inputs that other
+/// tiles still read: a residual may be overwritten in place, an operand of the product may not.
+template <class T, Program P>
+void gemm(MatrixOf<T> a, MatrixOf<T> b, const P& program, Layout layout = Layout::nt) {
+  using Acc = acc_t<T>;
+  const bool a_is_km = layout == Layout::tn, b_is_kn = layout != Layout::nt;
+  const std::int64_t m = a_is_km ? a.cols : a.rows, k = a_is_km ? a.rows : a.cols;
+  const std::int64_t n = b_is_kn ? b.cols : b.rows, kb = b_is_kn ? b.rows : b.cols;
+  if (k != kb) {
+    throw Error(Status::invalid_argument, "gemm: b: expected an inner dimension of " + std::to_string(k) +
+                                              ", as a has in layout " + name_of(layout) + ", got " +
+                                              std::to_string(kb));
+  }
+  detail::run({layout, m, n, k, a, b, detail::tile_n_for<Acc>(program), &run_epilogue<Acc, P>, &program});
+}
+
+/// Runs a program with no product: its accumulator is 0, what it works on comes through its ports. Acc is float, or
+/// double where its matrices are. This is how the elementwise kernels of the backward are run.
+template <class Acc, Program P>
+void apply(std::int64_t m, std::int64_t n, const P& program) {
+  const DType t = dtype_of<Acc>;
+  detail::run({Layout::nt, m, n, 0, ConstMatrix(nullptr, t, m, 0), ConstMatrix(nullptr, t, n, 0),
+               detail::tile_n_for<Acc>(program), &run_epilogue<Acc, P>, &program});
+}
+
+}  // namespace coda::cpu
+
+namespace coda {
+using cpu::gemm;
+}

@@ -1,0 +1,152 @@
+#include "coda/backend/cpu/kernels.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace coda::cpu {
+namespace {
+
+// Columns that one thread takes at a time where a kernel runs down the rows.
+constexpr std::int64_t kColumnBlock = 256;
+
+}  // namespace
+
+template <class Acc>
+void rms_finalize(MatrixOf<const Acc> sum_sq, std::int64_t n, double eps, Acc* rstd) {
+#pragma omp parallel for schedule(static) if (sum_sq.rows > 1024)
+  for (std::int64_t m = 0; m < sum_sq.rows; ++m) {
+    double sum = 0;
+    for (std::int64_t t = 0; t < sum_sq.cols; ++t) sum += static_cast<double>(sum_sq.row(m)[t]);
+    rstd[m] = static_cast<Acc>(1 / std::sqrt(sum / static_cast<double>(n) + eps));
+  }
+}
+
+template <class Acc>
+void layernorm_finalize(MatrixOf<const Acc> tile_mean, MatrixOf<const Acc> tile_m2, std::int64_t n, std::int64_t tile_n,
+                        double eps, Acc* mean, Acc* rstd) {
+#pragma omp parallel for schedule(static) if (tile_mean.rows > 1024)
+  for (std::int64_t m = 0; m < tile_mean.rows; ++m) {
+    double count = 0, mu = 0, m2 = 0;
+    for (std::int64_t t = 0; t < tile_mean.cols; ++t) {
+      const auto columns = static_cast<double>(std::min(tile_n, n - t * tile_n));
+      const double total = count + columns, delta = static_cast<double>(tile_mean.row(m)[t]) - mu;
+      mu += delta * columns / total;
+      m2 += static_cast<double>(tile_m2.row(m)[t]) + delta * delta * count * columns / total;
+      count = total;
+    }
+    mean[m] = static_cast<Acc>(mu);
+    rstd[m] = static_cast<Acc>(1 / std::sqrt(m2 / static_cast<double>(n) + eps));
+  }
+}
+
+template <class Acc>
+void lse_finalize(MatrixOf<const Acc> max, MatrixOf<const Acc> sum, MatrixOf<const Acc> logit_sum, IndexVector target,
+                  const Acc* target_logit, const LossOptions& o, Acc* lse, Acc* loss) {
+#pragma omp parallel for schedule(static) if (max.rows > 256)
+  for (std::int64_t m = 0; m < max.rows; ++m) {
+    double top = -std::numeric_limits<double>::infinity(), total = 0, logits = 0;
+    for (std::int64_t t = 0; t < max.cols; ++t) {
+      const auto x = static_cast<double>(max.row(m)[t]);
+      if (!(x <= top)) top = x;
+    }
+    // All -inf: the sums are 0 (or NaN) already, and log(0) = -inf is the answer; -inf - (-inf) would be NaN.
+    const double shift = std::isinf(top) && top < 0 ? 0 : top;
+    for (std::int64_t t = 0; t < max.cols; ++t) {
+      total += static_cast<double>(sum.row(m)[t]) * std::exp(static_cast<double>(max.row(m)[t]) - shift);
+    }
+    const double value = shift + std::log(total);
+    lse[m] = static_cast<Acc>(value);
+    if (!loss) continue;
+    if (target[m] == o.ignore_index) {
+      loss[m] = 0;
+      continue;
+    }
+    double l = (1 - o.label_smoothing) * (value - static_cast<double>(target_logit[m]));
+    if (o.label_smoothing != 0) {
+      for (std::int64_t t = 0; t < logit_sum.cols; ++t) logits += static_cast<double>(logit_sum.row(m)[t]);
+      l += o.label_smoothing * (value - logits / static_cast<double>(o.vocabulary));
+    }
+    if (o.z_loss != 0) l += o.z_loss * value * value;
+    loss[m] = static_cast<Acc>(l);
+  }
+}
+
+template <class Acc>
+void sum_rows(MatrixOf<const Acc> partial, double scale, Acc* out) {
+#pragma omp parallel for schedule(static) if (partial.rows > 1024)
+  for (std::int64_t m = 0; m < partial.rows; ++m) {
+    double sum = 0;
+    for (std::int64_t t = 0; t < partial.cols; ++t) sum += static_cast<double>(partial.row(m)[t]);
+    out[m] = static_cast<Acc>(scale * sum);
+  }
+}
+
+template <class Acc>
+void sum_columns(MatrixOf<const Acc> partial, double beta, Acc* out) {
+#pragma omp parallel for schedule(static) if (partial.rows * partial.cols > 65536)
+  for (std::int64_t n = 0; n < partial.cols; ++n) {
+    double sum = beta == 0 ? 0 : beta * static_cast<double>(out[n]);
+    for (std::int64_t t = 0; t < partial.rows; ++t) sum += static_cast<double>(partial.row(t)[n]);
+    out[n] = static_cast<Acc>(sum);
+  }
+}
+
+template <class Acc>
+void sum_heads(MatrixOf<const Acc> partial, std::int64_t first_column, std::int64_t heads, std::int64_t head_dim,
+               double beta, Acc* out) {
+  for (std::int64_t d = 0; d < head_dim; ++d) {
+    double sum = beta == 0 ? 0 : beta * static_cast<double>(out[d]);
+    for (std::int64_t t = 0; t < partial.rows; ++t) {
+      for (std::int64_t h = 0; h < heads; ++h)
+        sum += static_cast<double>(partial.row(t)[first_column + h * head_dim + d]);
+    }
+    out[d] = static_cast<Acc>(sum);
+  }
+}
+
+template <class T, class Acc>
+void embedding_backward(MatrixOf<const T> dx, IndexVector token, MatrixOf<Acc> table) {
+  // Each thread owns some columns and goes down all rows: no two threads meet, and the order is that of the rows.
+  const std::int64_t blocks = (dx.cols + kColumnBlock - 1) / kColumnBlock;
+#pragma omp parallel for schedule(static)
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t first = b * kColumnBlock, last = std::min(dx.cols, first + kColumnBlock);
+    for (std::int64_t m = 0; m < dx.rows; ++m) {
+      Acc* out = table.row(token[m]);
+      const T* in = dx.row(m);
+      for (std::int64_t n = first; n < last; ++n) out[n] += static_cast<Acc>(in[n]);
+    }
+  }
+}
+
+template <class From, class To>
+void cast(MatrixOf<const From> in, MatrixOf<To> out) {
+#pragma omp parallel for schedule(static)
+  for (std::int64_t m = 0; m < in.rows; ++m) {
+    for (std::int64_t n = 0; n < in.cols; ++n) out.row(m)[n] = static_cast<To>(static_cast<acc_t<To>>(in.row(m)[n]));
+  }
+}
+
+#define CODA_INSTANTIATE(Acc)                                                                                         \
+  template void rms_finalize<Acc>(MatrixOf<const Acc>, std::int64_t, double, Acc*);                                   \
+  template void layernorm_finalize<Acc>(MatrixOf<const Acc>, MatrixOf<const Acc>, std::int64_t, std::int64_t, double, \
+                                        Acc*, Acc*);                                                                  \
+  template void lse_finalize<Acc>(MatrixOf<const Acc>, MatrixOf<const Acc>, MatrixOf<const Acc>, IndexVector,         \
+                                  const Acc*, const LossOptions&, Acc*, Acc*);                                        \
+  template void sum_rows<Acc>(MatrixOf<const Acc>, double, Acc*);                                                     \
+  template void sum_columns<Acc>(MatrixOf<const Acc>, double, Acc*);                                                  \
+  template void sum_heads<Acc>(MatrixOf<const Acc>, std::int64_t, std::int64_t, std::int64_t, double, Acc*);
+CODA_INSTANTIATE(float)
+CODA_INSTANTIATE(double)
+#undef CODA_INSTANTIATE
+
+#define CODA_INSTANTIATE(T, Acc)                                                           \
+  template void embedding_backward<T, Acc>(MatrixOf<const T>, IndexVector, MatrixOf<Acc>); \
+  template void cast<Acc, T>(MatrixOf<const Acc>, MatrixOf<T>);
+CODA_INSTANTIATE(bf16, float)
+CODA_INSTANTIATE(fp16, float)
+CODA_INSTANTIATE(float, float)
+CODA_INSTANTIATE(double, double)
+#undef CODA_INSTANTIATE
+
+}  // namespace coda::cpu

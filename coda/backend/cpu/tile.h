@@ -1,0 +1,317 @@
+// The CPU's view of a tile: one row of it at a time, in fragments of kVectors registers, while the accumulator is in
+// cache.
+#pragma once
+
+#include <algorithm>
+
+#include "coda/epilogue/tile.h"
+
+namespace coda::cpu {
+
+/// Where a tile lies in the matrix, and how much of it is inside.
+struct TileGeometry {
+  std::int64_t row, col;    // of the tile's first element
+  std::int64_t rows, cols;  // inside the matrix
+  std::int64_t tile_m, tile_n;
+};
+
+inline constexpr int kVectors = 4;
+/// The widest tile that a program may ask for (it does for the sake of head_dim); the usual one is in gemm.h.
+inline constexpr int kMaxTileN = 512;
+
+template <class Acc>
+using CpuFragment = Fragment<Simd<Acc, kLanes<Acc>>, kVectors>;
+
+template <class Acc>
+class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
+ public:
+  using Base = Tile<CpuTile<Acc>, CpuFragment<Acc>>;
+  template <Width W>
+  using fragment = typename Base::template fragment<W>;
+  static constexpr int kL = kLanes<Acc>;
+  static constexpr int kColumns = kL * kVectors;
+
+  CODA_FN explicit CpuTile(const TileGeometry& g) : geometry_(g) {}
+  CODA_FN void set_row(std::int64_t row) { row_ = row; }
+  CODA_FN void set_column(std::int64_t col) {
+    col_ = col;
+    valid_ = static_cast<int>(std::min<std::int64_t>(kColumns, geometry_.col + geometry_.cols - col));
+  }
+
+  // ---- ports: begin and end of a row
+
+  template <class P>
+  CODA_FN void begin(const P&) const {}
+  template <class Op>
+  CODA_FN void begin(const ReduceN<Op, Acc>& p) const {
+    p.reg[0] = Op::template neutral<Acc>;
+  }
+  CODA_FN void begin(const MomentsN<Acc>& p) const { p.reg[0] = p.reg[1] = p.reg[2] = 0; }
+  CODA_FN void begin(const OnlineLse<Acc>& p) const {
+    p.reg[0] = -std::numeric_limits<Acc>::infinity();
+    p.reg[1] = 0;
+  }
+  CODA_FN void begin(const TargetSelect<Acc>& p) const {
+    if (p.data) p.reg[0] = p.index[row_] - p.first_column;
+  }
+  CODA_FN void begin(const OneHot& p) const { p.reg[0] = p.index[row_] - p.first_column; }
+  CODA_FN void begin(const RotaryTable<Acc>& p) const { p.reg[0] = p.position[row_]; }
+  template <int Slot>
+  CODA_FN void begin(const HeadMean<Acc, Slot>&) const {
+    std::fill_n(heads_[Slot], kMaxTileN / 2, Acc(0));
+  }
+
+  template <class P>
+  CODA_FN void end(const P&) const {}
+  template <class Op>
+  CODA_FN void end(const ReduceN<Op, Acc>& p) const {
+    if (p.data) p.data[row_ * p.pitch + geometry_.tile_n] = p.reg[0];
+  }
+  CODA_FN void end(const MomentsN<Acc>& p) const {
+    if (!p.mean) return;
+    p.mean[row_ * p.pitch + geometry_.tile_n] = p.reg[1];
+    p.m2[row_ * p.pitch + geometry_.tile_n] = p.reg[2];
+  }
+  CODA_FN void end(const OnlineLse<Acc>& p) const {
+    if (!p.max) return;
+    p.max[row_ * p.pitch + geometry_.tile_n] = p.reg[0];
+    p.sum[row_ * p.pitch + geometry_.tile_n] = p.reg[1];
+  }
+
+  // ---- loads
+
+  template <class T>
+  CODA_FN fragment<Width::Same> load_port(const ColVector<T>& p) const {
+    return filled<Width::Same>(p.data ? static_cast<Acc>(static_cast<acc_t<T>>(p.data[row_]))
+                                      : static_cast<Acc>(p.otherwise));
+  }
+  template <class T, Width W>
+  CODA_FN fragment<W> load_port(const RowVector<T, W>& p) const {
+    return p.data ? read<W>(p.data + scaled<W>(col_)) : filled<W>(static_cast<Acc>(p.otherwise));
+  }
+  template <class T, Width W>
+  CODA_FN fragment<W> load_port(const TileLoad<T, W>& p) const {
+    return p.data ? read<W>(p.data + row_ * p.pitch + scaled<W>(col_)) : filled<W>(Acc(0));
+  }
+  template <class T>
+  CODA_FN fragment<Width::Same> load_port(const GatherLoad<T>& p) const {
+    return read<Width::Same>(p.data + p.index[row_] * p.pitch + col_);
+  }
+  CODA_FN fragment<Width::Same> load_port(const OneHot& p) const {
+    const std::int64_t c = p.reg[0] - col_;
+    if (c < 0 || c >= valid_) return filled<Width::Same>(Acc(0));
+    alignas(64) Acc tmp[kColumns] = {};
+    tmp[c] = 1;
+    return unpack<Width::Same>(tmp);
+  }
+  CODA_FN fragment<Width::Same> load_port(const RotaryTable<Acc>& p) const {
+    const Acc* angles = p.table + p.reg[0] * p.head_dim;
+    const std::int64_t in_head = col_ % p.head_dim;
+    if (col_ + kColumns <= p.columns && in_head + kColumns <= p.head_dim) return unpack<Width::Same>(angles + in_head);
+    alignas(64) Acc tmp[kColumns];
+    for (int i = 0; i < kColumns; i += 2) tmp[i] = 1, tmp[i + 1] = 0;
+    each_head_segment(p.head_dim, p.columns, [&](int at, int n, std::int64_t, std::int64_t offset) {
+      std::copy_n(angles + offset, n, tmp + at);
+    });
+    return unpack<Width::Same>(tmp);
+  }
+  template <class T>
+  CODA_FN fragment<Width::Same> load_port(const HeadVector<T>& p) const {
+    alignas(64) Acc tmp[kColumns];
+    std::fill_n(tmp, kColumns, Acc(1));
+    each_head_segment(p.head_dim, p.columns, [&](int at, int n, std::int64_t first, std::int64_t offset) {
+      const T* w = (first < p.q_columns ? p.q : p.k) + offset;
+      for (int i = 0; i < n; ++i) tmp[at + i] = static_cast<Acc>(static_cast<acc_t<T>>(w[i]));
+    });
+    return unpack<Width::Same>(tmp);
+  }
+  template <int Slot>
+  CODA_FN fragment<Width::Same> load_port(const HeadMean<Acc, Slot>& p) const {
+    alignas(64) Acc tmp[kColumns];
+    std::fill_n(tmp, kColumns, p.otherwise);
+    each_head_segment(p.head_dim, p.columns, [&](int at, int n, std::int64_t first, std::int64_t) {
+      const Acc mean = heads_[Slot][(first - geometry_.col) / p.head_dim] / static_cast<Acc>(p.head_dim);
+      std::fill_n(tmp + at, n, mean + p.eps);
+    });
+    return unpack<Width::Same>(tmp);
+  }
+
+  // ---- stores
+
+  template <class T, Width W>
+  CODA_FN void store_port(const TileStore<T, W>& p, const fragment<W>& f) const {
+    if (p.data) write(p.data + row_ * p.pitch + scaled<W>(col_), f);
+  }
+  template <class T>
+  CODA_FN void store_port(const ColVector<T>& p, const fragment<Width::Same>& f) const {
+    if (p.data && col_ == 0) p.data[row_] = static_cast<T>(static_cast<acc_t<T>>(f.v[0][0]));
+  }
+  template <class T, Width W>
+  CODA_FN void store_port(const RowVector<T, W>& p, const fragment<W>& f) const {
+    if (p.data && row_ == 0) write(p.data + scaled<W>(col_), f);
+  }
+
+  // ---- reductions and stateful transforms
+
+  template <class Op, Width W>
+  CODA_FN void reduce_port(const ReduceN<Op, Acc>& p, const fragment<W>& f) const {
+    if (!p.data) return;
+    fragment<W> x = f;
+    CODA_UNROLL for (int i = 0; i < x.count; ++i) x.v[i] = Op::first(x.v[i]);
+    p.reg[0] = Op::fold(p.reg[0], fold<Op>(masked(x, Op::template neutral<Acc>)));
+  }
+  template <class Op>
+  CODA_FN void reduce_port(const ReduceM<Op, Acc>& p, const fragment<Width::Same>& f) const {
+    if (!p.data) return;
+    Acc* out = p.data + geometry_.tile_m * p.pitch + col_;
+    fragment<Width::Same> x = f;
+    CODA_UNROLL for (int i = 0; i < kVectors; ++i) x.v[i] = Op::first(x.v[i]);
+    if (row_ != geometry_.row) {
+      const auto before = read<Width::Same>(out);
+      CODA_UNROLL for (int i = 0; i < kVectors; ++i) x.v[i] = Op::fold(before.v[i], x.v[i]);
+    }
+    write(out, x);
+  }
+  template <Width W>
+  CODA_FN void reduce_port(const MomentsN<Acc>& p, const fragment<W>& f) const {
+    if (!p.mean) return;
+    const Acc n = static_cast<Acc>(scaled<W>(valid_));
+    const Acc mean = fold<Sum>(masked(f, Acc(0))) / n;
+    fragment<W> d = f;
+    CODA_UNROLL for (int i = 0; i < d.count; ++i) d.v[i] =
+        (d.v[i] - typename Base::scalar(mean)) * (d.v[i] - typename Base::scalar(mean));
+    const Acc m2 = fold<Sum>(masked(d, Acc(0)));
+    const Acc total = p.reg[0] + n, delta = mean - p.reg[1];
+    p.reg[1] += delta * n / total;
+    p.reg[2] += m2 + delta * delta * p.reg[0] * n / total;
+    p.reg[0] = total;
+  }
+  template <Width W>
+  CODA_FN void reduce_port(const OnlineLse<Acc>& p, const fragment<W>& f) const {
+    if (!p.max) return;
+    constexpr Acc kLow = -std::numeric_limits<Acc>::infinity();
+    const fragment<W> x = masked(f, kLow);
+    const Acc m = Max::fold(p.reg[0], fold<Max>(x));
+    // While all values are -inf the shift is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be NaN.
+    const Acc shift = m == kLow ? Acc(0) : m;
+    fragment<W> e = x;
+    CODA_UNROLL for (int i = 0; i < e.count; ++i) e.v[i] = exp(e.v[i] - typename Base::scalar(shift));
+    p.reg[1] = p.reg[1] * exp(p.reg[0] - shift) + fold<Sum>(e);
+    p.reg[0] = m;
+  }
+  CODA_FN void reduce_port(const TargetSelect<Acc>& p, const fragment<Width::Same>& f) const {
+    if (!p.data) return;
+    const std::int64_t c = p.reg[0] - col_;
+    if (c < 0 || c >= valid_) return;
+    alignas(64) Acc tmp[kColumns];
+    pack(tmp, f);
+    p.data[row_] = tmp[c];
+  }
+  template <int Slot>
+  CODA_FN void reduce_port(const HeadMean<Acc, Slot>& p, const fragment<Width::Same>& f) const {
+    alignas(64) Acc tmp[kColumns];
+    pack(tmp, f);
+    each_head_segment(p.head_dim, p.columns, [&](int at, int n, std::int64_t first, std::int64_t) {
+      Acc sum = 0;
+      for (int i = 0; i < n; ++i) sum += tmp[at + i];
+      heads_[Slot][(first - geometry_.col) / p.head_dim] += sum;
+    });
+  }
+
+ private:
+  template <Width W>
+  static CODA_FN std::int64_t scaled(std::int64_t columns) {
+    return columns * static_cast<int>(W) / static_cast<int>(Width::Same);
+  }
+  template <Width W>
+  static CODA_FN fragment<W> filled(Acc x) {
+    fragment<W> f;
+    CODA_UNROLL for (int i = 0; i < f.count; ++i) f.v[i] = typename Base::scalar(x);
+    return f;
+  }
+  template <Width W, class T>
+  static CODA_FN fragment<W> unpack(const T* p) {
+    fragment<W> f;
+    CODA_UNROLL for (int i = 0; i < f.count; ++i) f.v[i] = load_vector<Acc, kL>(p + i * kL);
+    return f;
+  }
+  template <class T, Width W>
+  static CODA_FN void pack(T* p, const fragment<W>& f) {
+    CODA_UNROLL for (int i = 0; i < f.count; ++i) store_vector(p + i * kL, f.v[i]);
+  }
+  template <Width W, class T>
+  CODA_FN fragment<W> read(const T* p) const {
+    if (valid_ == kColumns) [[likely]]
+      return unpack<W>(p);
+    std::remove_const_t<T> tmp[fragment<W>::count * kL] = {};
+    std::copy_n(p, scaled<W>(valid_), tmp);
+    return unpack<W>(tmp);
+  }
+  template <class T, Width W>
+  CODA_FN void write(T* p, const fragment<W>& f) const {
+    if (valid_ == kColumns) [[likely]]
+      return pack(p, f);
+    T tmp[fragment<W>::count * kL];
+    pack(tmp, f);
+    std::copy_n(tmp, scaled<W>(valid_), p);
+  }
+  /// The fragment with columns outside the matrix replaced.
+  template <Width W>
+  CODA_FN fragment<W> masked(const fragment<W>& f, Acc outside) const {
+    if (valid_ == kColumns) [[likely]]
+      return f;
+    alignas(64) Acc tmp[fragment<W>::count * kL];
+    pack(tmp, f);
+    std::fill(tmp + scaled<W>(valid_), tmp + fragment<W>::count * kL, outside);
+    return unpack<W>(tmp);
+  }
+  template <class Op, Width W>
+  static CODA_FN Acc fold(const fragment<W>& f) {
+    auto x = f.v[0];
+    CODA_UNROLL for (int i = 1; i < f.count; ++i) x = Op::fold(x, f.v[i]);
+    return fold_lanes(x, [](auto a, auto b) { return Op::fold(a, b); });
+  }
+  /// f(at, n, column, offset) for each run of this fragment's columns that lies in one head before column `columns`.
+  template <class F>
+  CODA_FN void each_head_segment(int head_dim, std::int64_t columns, const F& f) const {
+    const int stop = static_cast<int>(std::clamp<std::int64_t>(columns - col_, 0, valid_));
+    for (int at = 0; at < stop;) {
+      const std::int64_t offset = (col_ + at) % head_dim;
+      const int n = static_cast<int>(std::min<std::int64_t>(head_dim - offset, stop - at));
+      f(at, n, col_ + at, offset);
+      at += n;
+    }
+  }
+
+  TileGeometry geometry_;
+  std::int64_t row_ = 0, col_ = 0;
+  int valid_ = kColumns;
+  mutable Acc heads_[kHeadSlots][kMaxTileN / 2];
+};
+
+/// Runs a program over one tile whose accumulator is in memory: acc[r * ld + c], ld at least the columns rounded up to
+/// a whole fragment. What lies outside of the matrix is read (anything may be there) but never used.
+template <class Acc, class P>
+void run_epilogue(const void* program, const TileGeometry& g, const void* accumulator, std::int64_t ld) {
+  const P p = *static_cast<const P*>(program);  // this thread's own: ports keep running values
+  CpuTile<Acc> tile(g);
+  using F = CpuFragment<Acc>;
+  const auto sweep = [&](const Acc* acc, auto&& pass) {
+    for (std::int64_t c = 0; c < g.cols; c += tile.kColumns) {
+      tile.set_column(g.col + c);
+      F f;
+      CODA_UNROLL for (int i = 0; i < kVectors; ++i) f.v[i] = load_as<tile.kL>(acc + c + i * tile.kL);
+      pass(f);
+    }
+  };
+  for (std::int64_t r = 0; r < g.rows; ++r) {
+    const Acc* acc = static_cast<const Acc*>(accumulator) + r * ld;
+    tile.set_row(g.row + r);
+    for_each_port(p, [&](const auto& port) { tile.begin(port); });
+    if constexpr (HasFirstPass<P, CpuTile<Acc>, F>) sweep(acc, [&](const F& f) { p.first(tile, f); });
+    sweep(acc, [&](const F& f) { p(tile, f); });
+    for_each_port(p, [&](const auto& port) { tile.end(port); });
+  }
+}
+
+}  // namespace coda::cpu

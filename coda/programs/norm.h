@@ -1,0 +1,77 @@
+// How a normalisation that was folded into the product comes back in the epilogue, and what its backward needs.
+#pragma once
+
+#include "coda/epilogue/tile.h"
+
+namespace coda {
+
+/// RMSNorm: z = rstd * acc, since (rstd * X * w) W^T = rstd * ((X * w) W^T). Without rstd: no scale.
+template <class T>
+struct RmsScale {
+  ColVector<const acc_t<T>> rstd = {};  // (M)
+
+  template <class Tile>
+  CODA_FN auto operator()(Tile& tile, auto acc) const {
+    return acc * tile.load(rstd);
+  }
+};
+
+/// LayerNorm: z = rstd * (acc - mean * u) + c with u = W w and c = W b (column sums of the folded weight, fp32).
+template <class T>
+struct LayerNormScale {
+  ColVector<const acc_t<T>> rstd = {}, mean = {.otherwise = 0};          // (M)
+  RowVector<const acc_t<T>> u = {.otherwise = 0}, c = {.otherwise = 0};  // (N)
+
+  template <class Tile>
+  CODA_FN auto operator()(Tile& tile, auto acc) const {
+    return (acc - tile.load(mean) * tile.load(u)) * tile.load(rstd) + tile.load(c);
+  }
+};
+
+/// Row statistics of the residual stream: what rms_finalize makes rstd of.
+template <class T>
+struct SumOfSquares {
+  ReduceN<Sum, acc_t<T>> sum = {};  // (M, tiles)
+
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto x) const {
+    tile.reduce(sum, x * x);
+  }
+};
+
+/// What layernorm_finalize makes mean and rstd of.
+template <class T>
+struct Moments {
+  MomentsN<acc_t<T>> moments = {};  // (M, tiles) twice
+
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto x) const {
+    tile.reduce(moments, x);
+  }
+};
+
+/// The inner product of z and its gradient, of which the RMSNorm before the product makes its row term.
+template <class T, Width W = Width::Same>
+struct RmsDot {
+  ReduceN<Sum, acc_t<T>> zdz = {};  // (M, tiles)
+
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto z, auto dz) const {
+    tile.reduce(zdz, z * dz);
+  }
+};
+
+/// The two row terms of a LayerNorm before the product: sums of dz (z - c) and of dz u, u and c as in LayerNormScale.
+template <class T, Width W = Width::Same>
+struct LayerNormDot {
+  RowVector<const acc_t<T>, W> u = {.otherwise = 0}, c = {.otherwise = 0};
+  ReduceN<Sum, acc_t<T>> zdz = {}, udz = {};  // (M, tiles)
+
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto z, auto dz) const {
+    tile.reduce(zdz, (z - tile.load(c)) * dz);
+    tile.reduce(udz, tile.load(u) * dz);
+  }
+};
+
+}  // namespace coda
