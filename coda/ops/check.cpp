@@ -1,0 +1,117 @@
+#include "coda/ops/check.h"
+
+namespace coda::ops {
+namespace {
+
+bool real(DType t) { return t <= DType::fp64; }
+
+}  // namespace
+
+Check::Check(const char* operation, const Target& on) : operation_(operation) {
+  if (on.backend != Backend::cpu && on.backend != Backend::sm90) {
+    fail("on.backend", "expected cpu or sm90, got {}", static_cast<int>(on.backend));
+  }
+}
+
+void Check::matrix(const char* name, const ConstMatrix& m, std::int64_t rows, std::int64_t cols, DType t) const {
+  if (m.dtype != t) fail(name, "expected dtype {}, got {}", coda::name_of(t), coda::name_of(m.dtype));
+  if (m.rows != rows || m.cols != cols) fail(name, "expected shape ({}, {}), got ({}, {})", rows, cols, m.rows, m.cols);
+  if (m.rows > 1 && m.pitch < m.cols) fail(name, "expected a pitch of at least {} elements, got {}", m.cols, m.pitch);
+  if (rows > 0 && cols > 0) {
+    if (!m.data) fail(name, "expected a matrix ({}, {}), got a null pointer", rows, cols);
+    const auto size = static_cast<std::uintptr_t>(size_of(t));
+    if (reinterpret_cast<std::uintptr_t>(m.data) % size != 0) {
+      fail(name, "expected a pointer aligned to {} bytes, got one {} bytes off", size,
+           reinterpret_cast<std::uintptr_t>(m.data) % size);
+    }
+  }
+}
+
+void Check::vector(const char* name, const ConstVector& v, std::int64_t size, DType t) const {
+  if (v.dtype != t) fail(name, "expected dtype {}, got {}", coda::name_of(t), coda::name_of(v.dtype));
+  if (v.size != size) fail(name, "expected {} values, got {}", size, v.size);
+  if (size > 0) {
+    if (!v.data) fail(name, "expected {} values, got a null pointer", size);
+    const auto bytes = static_cast<std::uintptr_t>(size_of(t));
+    if (reinterpret_cast<std::uintptr_t>(v.data) % bytes != 0) {
+      fail(name, "expected a pointer aligned to {} bytes, got one {} bytes off", bytes,
+           reinterpret_cast<std::uintptr_t>(v.data) % bytes);
+    }
+  }
+}
+
+void Check::indices(const char* name, const ConstVector& v, std::int64_t size) const {
+  if (v.dtype != DType::int32 && v.dtype != DType::int64) {
+    fail(name, "expected dtype int32 or int64, got {}", coda::name_of(v.dtype));
+  }
+  vector(name, v, size, v.dtype);
+}
+
+Check::Range Check::range(const ConstMatrix& m) {
+  if (!m || m.rows <= 0 || m.cols <= 0) return {};
+  return {static_cast<const std::byte*>(m.data), m.rows, m.cols * size_of(m.dtype), m.pitch * size_of(m.dtype),
+          m.dtype};
+}
+
+Check::Range Check::range(const ConstVector& v) {
+  if (!v || v.size <= 0) return {};
+  return {static_cast<const std::byte*>(v.data), 1, v.size * size_of(v.dtype), v.size * size_of(v.dtype), v.dtype};
+}
+
+bool Check::overlap(const Range& a, const Range& b) {
+  if (!a.begin || !b.begin) return false;
+  const auto first_a = reinterpret_cast<std::uintptr_t>(a.begin), first_b = reinterpret_cast<std::uintptr_t>(b.begin);
+  const auto last_a = first_a + static_cast<std::uintptr_t>((a.rows - 1) * a.pitch + a.width);
+  const auto last_b = first_b + static_cast<std::uintptr_t>((b.rows - 1) * b.pitch + b.width);
+  if (last_a <= first_b || last_b <= first_a) return false;
+  if (a.pitch != b.pitch || a.width > a.pitch || b.width > b.pitch) return true;
+  // Column slices of one buffer: rows start `shift` apart, modulo the common pitch.
+  const auto pitch = static_cast<std::uintptr_t>(a.pitch);
+  const auto shift = static_cast<std::int64_t>(first_b >= first_a ? (first_b - first_a) % pitch
+                                                                  : (pitch - (first_a - first_b) % pitch) % pitch);
+  return shift < a.width || shift + b.width > a.pitch;
+}
+
+void Check::no_overlap() const {
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    for (std::size_t j = i + 1; j < outputs_.size(); ++j) {
+      if (overlap(outputs_[i].range, outputs_[j].range)) {
+        fail(outputs_[j].name, "expected memory of its own, got memory that overlaps the output {}", outputs_[i].name);
+      }
+    }
+    for (const Named& in : inputs_) {
+      if (in.in_place && outputs_[i].range == in.range) continue;
+      if (overlap(outputs_[i].range, in.range)) {
+        fail(outputs_[i].name, "expected memory of its own, got memory that overlaps the input {}{}", in.name,
+             in.in_place ? " without being exactly it" : "");
+      }
+    }
+  }
+}
+
+Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, Layout layout) {
+  if (layout != Layout::nt && layout != Layout::nn && layout != Layout::tn) {
+    check.fail("layout", "expected nt, nn or tn, got {}", static_cast<int>(layout));
+  }
+  if (!real(a.dtype)) check.fail("a", "expected dtype bf16, fp16, fp32 or fp64, got {}", coda::name_of(a.dtype));
+  for (const auto& [name, m] : {std::pair{"a", &a}, std::pair{"b", &b}}) {
+    if (m->rows < 0 || m->cols < 0) check.fail(name, "expected sizes of at least 0, got ({}, {})", m->rows, m->cols);
+    check.matrix(name, *m, m->rows, m->cols, a.dtype);
+  }
+  const bool a_km = layout == Layout::tn, b_kn = layout != Layout::nt;
+  const Product p{a_km ? a.cols : a.rows, b_kn ? b.cols : b.rows, a_km ? a.rows : a.cols, a.dtype, stats_of(a.dtype)};
+  const std::int64_t kb = b_kn ? b.rows : b.cols;
+  if (kb != p.k) {
+    check.fail("b", "expected an inner dimension of {}, as a has in layout {}, got {}", p.k, coda::name_of(layout), kb);
+  }
+  check.operand("a", a);
+  check.operand("b", b);
+  return p;
+}
+
+void cpu_only(const Check& check, const Target& on) {
+  if (on.backend != Backend::cpu)
+    check.fail("on.backend", "expected cpu: no other backend has this operation, got sm90");
+}
+
+}  // namespace coda::ops

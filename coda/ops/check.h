@@ -1,0 +1,95 @@
+// Argument checks shared by all operations: each throws Error(invalid_argument) "op: argument: expected ..., got ...".
+#pragma once
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "coda/ops/ops.h"
+
+namespace coda::ops {
+
+class Check {
+ public:
+  explicit Check(const char* operation, const Target& on);
+
+  template <class... Args>
+  [[noreturn]] void fail(const char* argument, fmt::format_string<Args...> format, Args&&... args) const {
+    throw Error(Status::invalid_argument,
+                fmt::format("{}: {}: {}", operation_, argument, fmt::format(format, std::forward<Args>(args)...)));
+  }
+  void require(bool ok, const char* argument, const char* message) const {
+    if (!ok) fail(argument, "{}", message);
+  }
+
+  /// A required matrix of this shape and dtype: pointer, alignment and pitch are sane.
+  void matrix(const char* name, const ConstMatrix& m, std::int64_t rows, std::int64_t cols, DType t) const;
+  void vector(const char* name, const ConstVector& v, std::int64_t size, DType t) const;
+  /// An index vector: int32 or int64.
+  void indices(const char* name, const ConstVector& v, std::int64_t size) const;
+  /// The same where the argument may be absent.
+  void optional_matrix(const char* name, const ConstMatrix& m, std::int64_t rows, std::int64_t cols, DType t) const {
+    if (m) matrix(name, m, rows, cols, t);
+  }
+  void optional_vector(const char* name, const ConstVector& v, std::int64_t size, DType t) const {
+    if (v) vector(name, v, size, t);
+  }
+
+  /// Registers what is read and written; `no_overlap` then refuses outputs that share memory with each other or with an
+  /// operand of the product, or that overlap an elementwise input without being exactly it.
+  void operand(const char* name, const ConstMatrix& m) { inputs_.push_back({name, range(m), false}); }
+  void operand(const char* name, const ConstVector& v) { inputs_.push_back({name, range(v), false}); }
+  void input(const char* name, const ConstMatrix& m) { inputs_.push_back({name, range(m), true}); }
+  void output(const char* name, const ConstMatrix& m) { outputs_.push_back({name, range(m), false}); }
+  void output(const char* name, const ConstVector& v) { outputs_.push_back({name, range(v), false}); }
+  void no_overlap() const;
+
+ private:
+  struct Range {
+    const std::byte* begin = nullptr;
+    std::int64_t rows = 0, width = 0, pitch = 0;  // bytes
+    DType dtype = DType::fp32;
+    bool operator==(const Range&) const = default;
+  };
+  struct Named {
+    const char* name;
+    Range range;
+    bool in_place;
+  };
+  static Range range(const ConstMatrix& m);
+  static Range range(const ConstVector& v);
+  static bool overlap(const Range& a, const Range& b);
+
+  const char* operation_;
+  std::vector<Named> inputs_, outputs_;
+};
+
+/// The shape of a product, after its operands were checked: both of one real dtype, inner dimensions equal.
+struct Product {
+  std::int64_t m, n, k;
+  DType t;      // of the operands
+  DType stats;  // of statistics: fp32, or fp64 for fp64
+};
+Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, Layout layout);
+
+inline DType stats_of(DType t) { return t == DType::fp64 ? DType::fp64 : DType::fp32; }
+
+/// Refuses anything but the CPU: for operations that no other backend has.
+void cpu_only(const Check& check, const Target& on);
+
+/// Calls f with a value of the element type that the tag names; the dtype was checked to be real.
+template <class F>
+void with_real(DType t, F&& f) {
+  switch (t) {
+    case DType::bf16:
+      return f(bf16{});
+    case DType::fp16:
+      return f(fp16{});
+    case DType::fp32:
+      return f(float{});
+    default:
+      return f(double{});
+  }
+}
+
+}  // namespace coda::ops

@@ -1,0 +1,134 @@
+// Building blocks of the operations: from checked run-time views to the ports of a program.
+#pragma once
+
+#include "coda/backend/cpu/gemm.h"
+#include "coda/ops/check.h"
+#include "coda/programs/norm.h"
+
+namespace coda::ops {
+
+// Shorthand for the ports; absent views become absent ports.
+template <class T>
+const T* pointer(const ConstVector& v) {
+  return static_cast<const T*>(v.data);
+}
+template <class T>
+T* pointer(const Vector& v) {
+  return static_cast<T*>(v.data);
+}
+inline IndexVector index_vector(const ConstVector& v) {
+  if (v.dtype == DType::int64) return IndexVector(pointer<std::int64_t>(v));
+  return IndexVector(pointer<std::int32_t>(v));
+}
+
+enum class NormKind { rms, layernorm };
+
+inline NormKind check_norm(const Check& check, const Norm& norm, const Product& p) {
+  check.optional_vector("norm.rstd", norm.rstd, p.m, p.stats);
+  check.optional_vector("norm.mean", norm.mean, p.m, p.stats);
+  check.optional_vector("norm.u", norm.u, p.n, p.stats);
+  check.optional_vector("norm.c", norm.c, p.n, p.stats);
+  if (!norm.mean && !norm.u && !norm.c) return NormKind::rms;
+  check.require(norm.rstd && norm.mean && norm.u, "norm",
+                "expected rstd alone (RMSNorm) or rstd, mean and u, with or without c (LayerNorm), got another mix");
+  return NormKind::layernorm;
+}
+
+inline NormKind check_dot(Check& check, const NormDot& dot, std::int64_t m, std::int64_t tiles, std::int64_t width,
+                          DType stats) {
+  check.optional_matrix("dot.zdz", dot.zdz, m, tiles, stats);
+  check.optional_matrix("dot.udz", dot.udz, m, tiles, stats);
+  check.optional_vector("dot.u", dot.u, width, stats);
+  check.optional_vector("dot.c", dot.c, width, stats);
+  check.output("dot.zdz", dot.zdz);
+  check.output("dot.udz", dot.udz);
+  if (!dot.udz && !dot.u && !dot.c) return NormKind::rms;
+  check.require(dot.zdz && dot.udz && dot.u, "dot",
+                "expected zdz alone (RMSNorm) or zdz, udz and u, with or without c (LayerNorm), got another mix");
+  return NormKind::layernorm;
+}
+
+// f(norm) with the norm's struct of ports.
+template <class T, class F>
+void with_norm(NormKind kind, const Norm& n, F&& f) {
+  using Acc = acc_t<T>;
+  if (kind == NormKind::rms) {
+    f(RmsScale<T>{.rstd = {pointer<Acc>(n.rstd)}});
+  } else {
+    f(LayerNormScale<T>{.rstd = {pointer<Acc>(n.rstd)},
+                        .mean = {pointer<Acc>(n.mean), 0},
+                        .u = {pointer<Acc>(n.u), 0},
+                        .c = {pointer<Acc>(n.c), 0}});
+  }
+}
+template <class T, Width W, class F>
+void with_dot(NormKind kind, const NormDot& d, F&& f) {
+  using Acc = acc_t<T>;
+  if (kind == NormKind::rms) {
+    f(RmsDot<T, W>{.zdz = d.zdz.as<Acc>()});
+  } else {
+    f(LayerNormDot<T, W>{
+        .u = {pointer<Acc>(d.u), 0}, .c = {pointer<Acc>(d.c), 0}, .zdz = d.zdz.as<Acc>(), .udz = d.udz.as<Acc>()});
+  }
+}
+
+template <class F>
+void with_activation(const Check& check, Activation a, F&& f) {
+  switch (a) {
+    case Activation::identity:
+      return f(coda::Identity{});
+    case Activation::silu:
+      return f(coda::Silu{});
+    case Activation::gelu_erf:
+      return f(coda::GeluErf{});
+    case Activation::gelu_tanh:
+      return f(coda::GeluTanh{});
+    case Activation::relu:
+      return f(coda::Relu{});
+    case Activation::relu_squared:
+      return f(coda::ReluSquared{});
+  }
+  check.fail("activation", "expected one of the enumerators, got {}", static_cast<int>(a));
+}
+template <class F>
+void with_glu(const Check& check, Glu g, F&& f) {
+  switch (g) {
+    case Glu::swiglu:
+      return f(coda::SwiGlu{});
+    case Glu::geglu_erf:
+      return f(coda::GeGluErf{});
+    case Glu::geglu_tanh:
+      return f(coda::GeGluTanh{});
+    case Glu::reglu:
+      return f(coda::ReGlu{});
+  }
+  check.fail("function", "expected one of the enumerators, got {}", static_cast<int>(g));
+}
+
+// Statistics of the residual stream, and which norm they are for.
+inline NormKind check_stats(Check& check, const Matrix& sum_sq, const Matrix& mean, const Matrix& m2, std::int64_t m,
+                            std::int64_t n, DType stats) {
+  check.optional_matrix("sum_sq", sum_sq, m, tiles_n(n), stats);
+  check.optional_matrix("mean", mean, m, tiles_n(n), stats);
+  check.optional_matrix("m2", m2, m, tiles_n(n), stats);
+  check.output("sum_sq", sum_sq);
+  check.output("mean", mean);
+  check.output("m2", m2);
+  check.require(static_cast<bool>(mean) == static_cast<bool>(m2) && !(mean && sum_sq), "sum_sq, mean, m2",
+                "expected sum_sq (RMSNorm), or mean and m2 (LayerNorm), or none, got another mix");
+  check.require(!mean || mean.pitch == m2.pitch, "m2", "expected the pitch of mean, got another");
+  return mean ? NormKind::layernorm : NormKind::rms;
+}
+template <class T, class F>
+void with_stats(NormKind kind, const Matrix& sum_sq, const Matrix& mean, const Matrix& m2, F&& f) {
+  using Acc = acc_t<T>;
+  if (kind == NormKind::rms) f(SumOfSquares<T>{.sum = sum_sq.as<Acc>()});
+  else f(Moments<T>{.moments = MomentsN<Acc>(mean.as<Acc>(), m2.as<Acc>())});
+}
+
+template <class T, class P>
+void run_cpu(const ConstMatrix& a, const ConstMatrix& b, Layout layout, const P& program) {
+  cpu::gemm(a.as<T>(), b.as<T>(), program, layout);
+}
+
+}  // namespace coda::ops

@@ -1,0 +1,135 @@
+// Plain, activated and gated linear layers, and the residual stream.
+#include "coda/programs/gemm.h"
+
+#include "coda/ops/common.h"
+#include "coda/programs/activation.h"
+#include "coda/programs/residual.h"
+
+namespace coda::ops {
+
+const char* name_of(Activation f) {
+  constexpr const char* names[] = {"identity", "silu", "gelu_erf", "gelu_tanh", "relu", "relu_squared"};
+  return names[static_cast<int>(f)];
+}
+const char* name_of(Glu f) {
+  constexpr const char* names[] = {"swiglu", "geglu_erf", "geglu_tanh", "reglu"};
+  return names[static_cast<int>(f)];
+}
+
+std::int64_t tiles_n(std::int64_t n, Backend) { return cpu::tiles_n(n); }
+std::int64_t head_tiles_n(std::int64_t n, std::int64_t head_dim, Backend) {
+  const std::int64_t tile = cpu::tile_n_for_heads(head_dim);
+  return (n + tile - 1) / tile;
+}
+std::int64_t tiles_m(std::int64_t m, Backend) { return cpu::tiles_m(m); }
+
+void gemm(const Gemm& args) {
+  Check check("gemm", args.on);
+  const Product p = check_product(check, args.a, args.b, args.layout);
+  const DType out = args.out.dtype;
+  if (out != p.t && !(out == DType::fp32 && size_of(p.t) == 2)) {
+    check.fail("out", "expected dtype {} (or fp32 for 16-bit operands), got {}", coda::name_of(p.t),
+               coda::name_of(out));
+  }
+  check.matrix("out", args.out, p.m, p.n, out);
+  check.optional_matrix("preact", args.preact, p.m, p.n, out);
+  check.optional_matrix("c", args.c, p.m, p.n, out);
+  check.optional_vector("bias", args.bias, p.n, p.t);
+  check.require(args.beta == 0 || args.c || p.m * p.n == 0, "c", "expected a matrix, since beta is not 0, got none");
+  check.input("c", args.c);
+  check.operand("bias", args.bias);
+  check.output("out", args.out);
+  check.output("preact", args.preact);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_real(p.t, [&](auto t) {
+    using T = decltype(t);
+    with_activation(check, args.activation, [&](auto f) {
+      const auto run = [&](auto o) {
+        using Out = decltype(o);
+        run_cpu<T>(args.a, args.b, args.layout,
+                   coda::Gemm<T, decltype(f), Out>{.alpha = static_cast<acc_t<T>>(args.alpha),
+                                                   .beta = static_cast<acc_t<T>>(args.beta),
+                                                   .c = args.c.as<Out>(),
+                                                   .bias = {pointer<T>(args.bias), 0},
+                                                   .preact = args.preact.as<Out>(),
+                                                   .out = args.out.as<Out>()});
+      };
+      out == p.t ? run(T{}) : run(acc_t<T>{});
+    });
+  });
+}
+
+void gemm_residual(const GemmResidual& args) {
+  Check check("gemm_residual", args.on);
+  const Product p = check_product(check, args.a, args.b, args.layout);
+  check.matrix("residual", args.residual, p.m, p.n, p.t);
+  check.optional_vector("weight", args.weight, p.n, p.t);
+  check.matrix("x", args.x, p.m, p.n, p.t);
+  check.optional_matrix("h", args.h, p.m, p.n, p.t);
+  const NormKind kind = check_stats(check, args.sum_sq, args.mean, args.m2, p.m, p.n, p.stats);
+  check.input("residual", args.residual);
+  check.operand("weight", args.weight);
+  check.output("x", args.x);
+  check.output("h", args.h);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_real(p.t, [&](auto t) {
+    using T = decltype(t);
+    with_stats<T>(kind, args.sum_sq, args.mean, args.m2, [&](auto stat) {
+      run_cpu<T>(args.a, args.b, args.layout,
+                 coda::GemmResidual<T, decltype(stat)>{.residual = args.residual.as<T>(),
+                                                       .weight = {pointer<T>(args.weight)},
+                                                       .x = args.x.as<T>(),
+                                                       .h = args.h.as<T>(),
+                                                       .stat = stat});
+    });
+  });
+}
+
+void gemm_norm(const GemmNorm& args) {
+  Check check("gemm_norm", args.on);
+  const Product p = check_product(check, args.a, args.b, args.layout);
+  const NormKind kind = check_norm(check, args.norm, p);
+  check.matrix("out", args.out, p.m, p.n, p.t);
+  check.optional_matrix("preact", args.preact, p.m, p.n, p.t);
+  check.output("out", args.out);
+  check.output("preact", args.preact);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_real(p.t, [&](auto t) {
+    using T = decltype(t);
+    with_norm<T>(kind, args.norm, [&](auto norm) {
+      with_activation(check, args.activation, [&](auto f) {
+        run_cpu<T>(args.a, args.b, args.layout,
+                   coda::GemmNorm<T, decltype(norm), decltype(f)>{
+                       .norm = norm, .preact = args.preact.as<T>(), .out = args.out.as<T>()});
+      });
+    });
+  });
+}
+
+void gemm_norm_glu(const GemmNormGlu& args) {
+  Check check("gemm_norm_glu", args.on);
+  const Product p = check_product(check, args.a, args.b, args.layout);
+  if (p.n % 2 != 0) check.fail("b", "expected an even N, gate and up rows interleaved, got {}", p.n);
+  const NormKind kind = check_norm(check, args.norm, p);
+  check.matrix("out", args.out, p.m, p.n / 2, p.t);
+  check.optional_matrix("preact", args.preact, p.m, p.n, p.t);
+  check.output("out", args.out);
+  check.output("preact", args.preact);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_real(p.t, [&](auto t) {
+    using T = decltype(t);
+    with_norm<T>(kind, args.norm, [&](auto norm) {
+      with_glu(check, args.function, [&](auto f) {
+        run_cpu<T>(args.a, args.b, args.layout,
+                   coda::GemmNormGlu<T, decltype(norm), decltype(f)>{
+                       .norm = norm, .preact = args.preact.as<T>(), .out = args.out.as<T>()});
+      });
+    });
+  });
+}
+
+}  // namespace coda::ops

@@ -1,0 +1,378 @@
+// The checked calls: one for each program of CODA. Every argument is checked (shape, dtype, pitch, alignment, null,
+// overlap) before anything is computed or written; what is wrong is told by an Error
+// "operation: argument: expected ..., got ...".
+//
+// Conventions. Matrices are row-major views with a pitch; M rows are tokens. T is the dtype of the operands `a` and `b`
+// (bf16, fp16, fp32 or fp64) and of every matrix and weight vector that is not said to be a statistic; statistics are
+// fp32 (fp64 if T is fp64) and partial ones have shape (M, tiles_n(N)) or (tiles_m(M), N). A default-made (absent)
+// view means that an optional argument is not given. Inputs that the epilogue reads element by element (residual, saved
+// pre-activations, gradients) may be overwritten in place by an output of the same shape; nothing else may overlap.
+// Formulas are those of the CODA paper (arXiv 2605.19269) unless said otherwise.
+#pragma once
+
+#include "coda/core/error.h"
+#include "coda/core/tensor.h"
+
+namespace coda::ops {
+
+enum class Backend : std::uint8_t { cpu, sm90 };
+
+/// Where a call runs. On sm90 pointers are device pointers and `stream` is a cudaStream_t.
+struct Target {
+  Backend backend = Backend::cpu;
+  void* stream = nullptr;
+};
+
+enum class Activation : std::uint8_t { identity, silu, gelu_erf, gelu_tanh, relu, relu_squared };
+enum class Glu : std::uint8_t { swiglu, geglu_erf, geglu_tanh, reglu };
+const char* name_of(Activation f);
+const char* name_of(Glu f);
+
+/// Number of column (row) blocks that a partial result over n columns (m rows) has on a backend.
+std::int64_t tiles_n(std::int64_t n, Backend backend = Backend::cpu);
+std::int64_t tiles_m(std::int64_t m, Backend backend = Backend::cpu);
+
+/// The normalisation whose scale was folded behind a product (z is what it gives).
+/// none:       nothing given          z = acc
+/// RMSNorm:    rstd                   z = rstd[m] acc
+/// LayerNorm:  rstd, mean, u, c       z = rstd[m] (acc - mean[m] u[n]) + c[n],  u = W w, c = W b
+/// rstd and mean are (M) statistics, u and c (N) of the statistics' dtype.
+struct Norm {
+  ConstVector rstd = {}, mean = {}, u = {}, c = {};
+};
+
+/// Row terms that a backward program reduces for the norm before its layer: zdz (M, tiles_n) = sum of dz z, or with a
+/// LayerNorm zdz = sum of dz (z - c) and udz = sum of dz u.
+struct NormDot {
+  Matrix zdz = {}, udz = {};
+  ConstVector u = {}, c = {};
+};
+
+// ---- forward
+
+/// out = f(alpha a b + beta c + bias); preact (optional) is the value before f. out, c and preact (M, N) have dtype T,
+/// or fp32 where T is a 16-bit type; bias (N) has T.
+struct Gemm {
+  ConstMatrix a, b;
+  Layout layout = Layout::nt;
+  double alpha = 1, beta = 0;
+  ConstMatrix c = {};
+  ConstVector bias = {};
+  Activation activation = Activation::identity;
+  Matrix preact = {}, out = {};
+  Target on = {};
+};
+void gemm(const Gemm& args);
+
+/// x = a b + residual; h = x weight (optional); and statistics of x for the next norm: sum_sq (M, tiles_n) for RMSNorm,
+/// or mean and m2 (M, tiles_n), mean and sum of squared deviations inside each tile, for LayerNorm.
+struct GemmResidual {
+  ConstMatrix a, b;
+  Layout layout = Layout::nt;
+  ConstMatrix residual = {};
+  ConstVector weight = {};
+  Matrix x = {}, h = {};
+  Matrix sum_sq = {}, mean = {}, m2 = {};
+  Target on = {};
+};
+void gemm_residual(const GemmResidual& args);
+
+/// x[m] = table[token[m]] (table (V, N), token (M) int32 or int64 in [0, V)), and h and statistics as in gemm_residual.
+struct Embedding {
+  ConstMatrix table;
+  ConstVector token, weight = {};
+  Matrix x = {}, h = {};
+  Matrix sum_sq = {}, mean = {}, m2 = {};
+  Target on = {};
+};
+void embedding(const Embedding& args);
+
+/// rstd[m] = 1 / sqrt(sum_t sum_sq[m, t] / n + eps); n is the width of the normalised rows.
+struct RmsFinalize {
+  ConstMatrix sum_sq;
+  std::int64_t n = 0;
+  double eps = 1e-5;
+  Vector rstd = {};
+  Target on = {};
+};
+void rms_finalize(const RmsFinalize& args);
+
+/// mean[m] and rstd[m] = 1 / sqrt(var + eps) from the tiles' means and m2 (merged as in Chan, Golub, LeVeque 1979).
+struct LayerNormFinalize {
+  ConstMatrix tile_mean, tile_m2;
+  std::int64_t n = 0;
+  double eps = 1e-5;
+  Vector mean = {}, rstd = {};
+  Target on = {};
+};
+void layernorm_finalize(const LayerNormFinalize& args);
+
+/// z = norm(a b); out = f(z) (M, N); preact (optional) = z.
+struct GemmNorm {
+  ConstMatrix a, b;
+  Layout layout = Layout::nt;
+  Norm norm = {};
+  Activation activation = Activation::identity;
+  Matrix preact = {}, out = {};
+  Target on = {};
+};
+void gemm_norm(const GemmNorm& args);
+
+/// z = norm(a b) (M, 2F); out[m, j] = act(z[m, 2j]) z[m, 2j+1] (M, F); preact (optional) = z. Weight rows are
+/// interleaved gate 0, up 0, gate 1, up 1, ... (Shazeer, arXiv 2002.05202).
+struct GemmNormGlu {
+  ConstMatrix a, b;
+  Layout layout = Layout::nt;
+  Norm norm = {};
+  Glu function = Glu::swiglu;
+  Matrix preact = {}, out = {};
+  Target on = {};
+};
+void gemm_norm_glu(const GemmNormGlu& args);
+
+/// Head layout of a QKV projection and its rotary angles. Columns are q heads, k heads, v heads, head_dim each (even).
+/// table (positions, head_dim) holds cos and sin of pair j at columns 2j and 2j+1, of the statistics' dtype; position
+/// (M) is int32 or int64 in [0, positions), absent: the row's number. See rotary_table.
+struct Heads {
+  std::int64_t q = 0, k = 0, v = 0, head_dim = 0;
+  ConstMatrix table = {};
+  ConstVector position = {};
+};
+
+/// Fills a table (positions, head_dim), fp32 or fp64, for Heads: angle of pair j at p is p theta^(-2j / head_dim)
+/// (Su et al., arXiv 2104.09864), computed in fp64 and exact to the dtype at any position.
+void rotary_table(Matrix table, double theta);
+
+/// z = norm(a b) (M, (q+k+v) head_dim); out: q and k heads rotated pairwise, v heads as they are.
+struct GemmNormRope {
+  ConstMatrix a, b;
+  Layout layout = Layout::nt;
+  Norm norm = {};
+  Heads heads = {};
+  Matrix out = {};
+  Target on = {};
+};
+void gemm_norm_rope(const GemmNormRope& args);
+
+/// As gemm_norm_rope with an RMSNorm of each q and k head (weights q_weight, k_weight (head_dim)) before the rotation;
+/// preact (optional, needed by the backward) = z. head_dim at most 512.
+struct GemmNormQkNormRope {
+  ConstMatrix a, b;
+  Layout layout = Layout::nt;
+  Norm norm = {};
+  Heads heads = {};
+  ConstVector q_weight = {}, k_weight = {};
+  double eps = 1e-6;
+  Matrix preact = {}, out = {};
+  Target on = {};
+};
+void gemm_norm_qknorm_rope(const GemmNormQkNormRope& args);
+
+// ---- loss
+
+/// l = scale z, or cap tanh(scale z / cap) where cap is not 0.
+struct LogitTransform {
+  double scale = 1, cap = 0;
+};
+
+/// z = norm(a b) (M, V), l = transform(z); of each row and tile max and sum of exp(l - max), (M, tiles_n); optionally
+/// the row sums of l (for label smoothing), preact = z and logits = l (M, V). target (M), int32 or int64: the target's
+/// logit goes to target_logit (M); rows whose target is ignore_index are left as they are there.
+/// `first_column` is the vocabulary index of column 0 where b is a block of the vocabulary; targets outside of the
+/// block are skipped then.
+struct GemmLse {
+  ConstMatrix a, b;
+  Layout layout = Layout::nt;
+  Norm norm = {};
+  LogitTransform transform = {};
+  ConstVector target = {};
+  std::int64_t ignore_index = -100, first_column = 0, vocabulary = 0;  // vocabulary 0: V
+  Matrix preact = {}, logits = {};
+  Matrix max = {}, sum = {}, logit_sum = {};
+  Vector target_logit = {};
+  Target on = {};
+};
+void gemm_lse(const GemmLse& args);
+
+/// Options of the cross-entropy: loss[m] = (1 - s)(lse - l[target]) + s (lse - mean(l)) + zeta lse^2; 0 where the
+/// target is ignore_index. s: label smoothing; zeta: z-loss (PaLM, arXiv 2204.02311).
+struct CrossEntropy {
+  double label_smoothing = 0, z_loss = 0;
+  std::int64_t ignore_index = -100;
+};
+
+/// lse[m] = log sum exp over the tiles; loss[m] as in CrossEntropy. logit_sum is needed with label smoothing only. The
+/// partial results may have any number of tiles (those of several blocks of the vocabulary side by side).
+struct LseFinalize {
+  ConstMatrix max, sum, logit_sum = {};
+  ConstVector target = {}, target_logit = {};
+  std::int64_t vocabulary = 0;
+  CrossEntropy options = {};
+  Vector lse = {}, loss = {};  // loss optional; needs target and target_logit
+  Target on = {};
+};
+void lse_finalize(const LseFinalize& args);
+
+/// Cross-entropy of norm(a b^T) against target: writes lse and loss (M), never holds more
+/// than one tile of logits. weight (V, K).
+struct LinearCrossEntropy {
+  ConstMatrix a, weight;
+  Norm norm = {};
+  LogitTransform transform = {};
+  ConstVector target = {};
+  CrossEntropy options = {};
+  Vector lse = {}, loss = {};
+  Target on = {};
+};
+void linear_cross_entropy(const LinearCrossEntropy& args);
+
+/// Its backward, a block of the vocabulary at a time: dloss (M) is the gradient of each row's loss (0 for ignored rows
+/// is not needed: they contribute nothing). Writes da (M, K) = dz W of dtype T, adds dz^T h to dweight (V, K), fp32 (or
+/// fp64) or T, and writes row_dot (M) = sum over the vocabulary of dz z. `h` is the operand of the weight gradient:
+/// a itself without a norm, the normalised x with one. At most `chunk` columns of dz are held.
+struct LinearCrossEntropyBackward {
+  ConstMatrix a, weight, h = {};
+  Norm norm = {};
+  LogitTransform transform = {};
+  ConstVector target = {}, lse = {}, dloss = {};
+  CrossEntropy options = {};
+  std::int64_t chunk = 4096;
+  Matrix da = {}, dweight = {};
+  Vector row_dot = {};
+  Target on = {};
+};
+void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args);
+
+// ---- backward
+
+/// Backward of the linear layer behind an RMSNorm. acc = a b = dZ W = dH; x (M, N) the saved residual stream, rstd its
+/// statistic, weight (N) the norm's, row_term[m] = sum(zdz) / N; dx_in (optional) the gradient from the residual
+/// branch. dx = dx_in + rstd (dH weight - x rstd row_term); h = x rstd weight (optional); dweight (tiles_m, N)
+/// (optional)
+struct GemmRmsBackward {
+  ConstMatrix a, b;
+  Layout layout = Layout::nn;
+  ConstMatrix x = {}, dx_in = {};
+  ConstVector rstd = {}, row_term = {}, weight = {};
+  Matrix dx = {}, h = {}, dweight = {};
+  Target on = {};
+};
+void gemm_rms_backward(const GemmRmsBackward& args);
+
+/// Behind a LayerNorm: zdz and udz (M) are the row sums of NormDot divided by N. n = (x - mean) rstd:
+/// dx = dx_in + rstd (dH weight - udz - n zdz); h = n weight + bias; dweight, dbias (tiles_m, N).
+struct GemmLayerNormBackward {
+  ConstMatrix a, b;
+  Layout layout = Layout::nn;
+  ConstMatrix x = {}, dx_in = {};
+  ConstVector rstd = {}, mean = {}, zdz = {}, udz = {}, weight = {}, bias = {};
+  Matrix dx = {}, h = {}, dweight = {}, dbias = {};
+  Target on = {};
+};
+void gemm_layernorm_backward(const GemmLayerNormBackward& args);
+
+/// acc = a b = dY (M, F) of a gated activation whose preact (M, 2F) was saved: dpreact (M, 2F), out = y again
+/// (optional), and the row terms (optional). Derivatives are derived from the forward function.
+struct GemmGluBackward {
+  ConstMatrix a, b;
+  Layout layout = Layout::nn;
+  Glu function = Glu::swiglu;
+  ConstMatrix preact = {};
+  Matrix dpreact = {}, out = {};
+  NormDot dot = {};
+  Target on = {};
+};
+void gemm_glu_backward(const GemmGluBackward& args);
+
+/// The same for a plain activation; preact, dpreact and out are (M, N).
+struct GemmActivationBackward {
+  ConstMatrix a, b;
+  Layout layout = Layout::nn;
+  Activation activation = Activation::silu;
+  ConstMatrix preact = {};
+  Matrix dpreact = {}, out = {};
+  NormDot dot = {};
+  Target on = {};
+};
+void gemm_activation_backward(const GemmActivationBackward& args);
+
+/// dz = R^T dy of gemm_norm_rope, from its output y and dy (M, N); in place if dz is dy.
+struct RopeBackward {
+  ConstMatrix y, dy;
+  Heads heads = {};
+  Matrix dz = {};
+  NormDot dot = {};
+  Target on = {};
+};
+void rope_backward(const RopeBackward& args);
+
+/// Column blocks of the partial results of qknorm_rope_backward, whose blocks are whole heads.
+std::int64_t head_tiles_n(std::int64_t n, std::int64_t head_dim, Backend backend = Backend::cpu);
+
+/// Backward of gemm_norm_qknorm_rope from its preact and dy. dot's partial results have head_tiles_n columns. dweight
+/// (optional): (tiles_m, N), per column; summing it over rows and heads (head_weight_gradient) gives the gradients of
+/// q_weight and k_weight.
+struct QkNormRopeBackward {
+  ConstMatrix preact, dy;
+  Heads heads = {};
+  ConstVector q_weight = {}, k_weight = {};
+  double eps = 1e-6;
+  Matrix dz = {}, dweight = {};
+  NormDot dot = {};
+  Target on = {};
+};
+void qknorm_rope_backward(const QkNormRopeBackward& args);
+
+/// dz of the loss of CrossEntropy, from the stored preact of gemm_lse (equal to the logits if transform does nothing)
+/// and lse; dloss (M), the gradient of each row's loss. In place if dz is preact. Rows with ignore_index get 0.
+struct CrossEntropyBackward {
+  ConstMatrix preact;
+  LogitTransform transform = {};
+  ConstVector target = {}, lse = {}, dloss = {};
+  CrossEntropy options = {};
+  Matrix dz = {};
+  NormDot dot = {};
+  Target on = {};
+};
+void cross_entropy_backward(const CrossEntropyBackward& args);
+
+// ---- small reductions around the programs
+
+/// out[m] = scale * sum_t partial[m, t], in a fixed order.
+struct SumRows {
+  ConstMatrix partial;
+  double scale = 1;
+  Vector out = {};
+  Target on = {};
+};
+void sum_rows(const SumRows& args);
+
+/// out[n] = beta * out[n] + sum_t partial[t, n], in a fixed order. beta 0 or 1.
+struct SumColumns {
+  ConstMatrix partial;
+  double beta = 0;
+  Vector out = {};
+  Target on = {};
+};
+void sum_columns(const SumColumns& args);
+
+/// dq_weight[d] and dk_weight[d] = beta * itself + the sum of partial (tiles_m, N) over its rows and heads.
+struct HeadWeightGradient {
+  ConstMatrix partial;
+  Heads heads = {};
+  double beta = 0;
+  Vector dq_weight = {}, dk_weight = {};
+  Target on = {};
+};
+void head_weight_gradient(const HeadWeightGradient& args);
+
+/// dtable[token[m]] += dx[m], in row order; dtable (V, N) is fp32 (or fp64).
+struct EmbeddingBackward {
+  ConstMatrix dx;
+  ConstVector token = {};
+  Matrix dtable = {};
+  Target on = {};
+};
+void embedding_backward(const EmbeddingBackward& args);
+
+}  // namespace coda::ops

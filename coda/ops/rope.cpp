@@ -1,0 +1,201 @@
+// Rotary embeddings and the norm of attention heads, forward and backward.
+#include "coda/programs/rope.h"
+
+#include <cmath>
+
+#include "coda/ops/common.h"
+
+namespace coda::ops {
+namespace {
+
+std::int64_t check_heads(const Check& check, const Heads& h, std::int64_t m, std::int64_t n, DType stats) {
+  if (h.q < 0 || h.k < 0 || h.v < 0)
+    check.fail("heads", "expected head counts of at least 0, got {}, {}, {}", h.q, h.k, h.v);
+  if (h.head_dim < 2 || h.head_dim % 2 != 0 || h.head_dim > cpu::kMaxTileN) {
+    check.fail("heads.head_dim", "expected an even number from 2 to {}, got {}", cpu::kMaxTileN, h.head_dim);
+  }
+  const std::int64_t columns = (h.q + h.k + h.v) * h.head_dim;
+  if (columns != n) {
+    check.fail("heads", "expected heads of {} columns in all, as many as N, got ({} + {} + {}) * {} = {}", n, h.q, h.k,
+               h.v, h.head_dim, columns);
+  }
+  check.matrix("heads.table", h.table, h.table.rows, h.head_dim, stats);
+  check.require(h.table.pitch == h.head_dim || h.table.rows <= 1, "heads.table",
+                "expected a pitch of head_dim, got another");
+  if (h.position) {
+    check.indices("heads.position", h.position, m);
+    const IndexVector position = index_vector(h.position);
+    for (std::int64_t i = 0; i < m; ++i) {
+      if (position[i] < 0 || position[i] >= h.table.rows) {
+        check.fail("heads.position", "expected values in [0, {}), got {} at row {}", h.table.rows, position[i], i);
+      }
+    }
+  } else if (m > h.table.rows) {
+    check.fail("heads.table", "expected at least {} rows, one for each row without positions, got {}", m, h.table.rows);
+  }
+  return (h.q + h.k) * h.head_dim;
+}
+
+template <class Acc>
+RotaryTable<Acc> rotary(const Heads& h) {
+  return {.table = static_cast<const Acc*>(h.table.data),
+          .position = index_vector(h.position),
+          .columns = (h.q + h.k) * h.head_dim,
+          .head_dim = static_cast<int>(h.head_dim)};
+}
+template <class T>
+HeadVector<T> head_weights(const Heads& h, const ConstVector& q, const ConstVector& k) {
+  return {.q = pointer<T>(q),
+          .k = pointer<T>(k),
+          .q_columns = h.q * h.head_dim,
+          .columns = (h.q + h.k) * h.head_dim,
+          .head_dim = static_cast<int>(h.head_dim)};
+}
+void check_head_weights(const Check& check, const Heads& h, const ConstVector& q, const ConstVector& k, DType t) {
+  check.vector("q_weight", q, h.q > 0 || q ? h.head_dim : 0, h.q > 0 || q ? t : q.dtype);
+  check.vector("k_weight", k, h.k > 0 || k ? h.head_dim : 0, h.k > 0 || k ? t : k.dtype);
+}
+
+}  // namespace
+
+void rotary_table(Matrix table, double theta) {
+  const Check check("rotary_table", {});
+  if (table.dtype != DType::fp32 && table.dtype != DType::fp64) {
+    check.fail("table", "expected dtype fp32 or fp64, got {}", coda::name_of(table.dtype));
+  }
+  check.matrix("table", table, table.rows, table.cols, table.dtype);
+  if (table.cols % 2 != 0) check.fail("table", "expected an even number of columns, got {}", table.cols);
+  if (!(theta > 0)) check.fail("theta", "expected a number above 0, got {}", theta);
+  const auto fill = [&](auto* data) {
+    using Acc = std::remove_reference_t<decltype(*data)>;
+    for (std::int64_t j = 0; j < table.cols / 2; ++j) {
+      const double step = std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(table.cols));
+      for (std::int64_t p = 0; p < table.rows; ++p) {
+        const double angle = static_cast<double>(p) * step;
+        data[p * table.pitch + 2 * j] = static_cast<Acc>(std::cos(angle));
+        data[p * table.pitch + 2 * j + 1] = static_cast<Acc>(std::sin(angle));
+      }
+    }
+  };
+  if (table.dtype == DType::fp32) fill(static_cast<float*>(table.data));
+  else fill(static_cast<double*>(table.data));
+}
+
+void gemm_norm_rope(const GemmNormRope& args) {
+  Check check("gemm_norm_rope", args.on);
+  const Product p = check_product(check, args.a, args.b, args.layout);
+  const NormKind kind = check_norm(check, args.norm, p);
+  check_heads(check, args.heads, p.m, p.n, p.stats);
+  check.matrix("out", args.out, p.m, p.n, p.t);
+  check.output("out", args.out);
+  check.operand("heads.table", args.heads.table);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_real(p.t, [&](auto t) {
+    using T = decltype(t);
+    with_norm<T>(kind, args.norm, [&](auto norm) {
+      run_cpu<T>(args.a, args.b, args.layout,
+                 coda::GemmNormRope<T, decltype(norm)>{
+                     .norm = norm, .rope = rotary<acc_t<T>>(args.heads), .out = args.out.as<T>()});
+    });
+  });
+}
+
+void gemm_norm_qknorm_rope(const GemmNormQkNormRope& args) {
+  Check check("gemm_norm_qknorm_rope", args.on);
+  const Product p = check_product(check, args.a, args.b, args.layout);
+  const NormKind kind = check_norm(check, args.norm, p);
+  const std::int64_t columns = check_heads(check, args.heads, p.m, p.n, p.stats);
+  check_head_weights(check, args.heads, args.q_weight, args.k_weight, p.t);
+  check.matrix("out", args.out, p.m, p.n, p.t);
+  check.optional_matrix("preact", args.preact, p.m, p.n, p.t);
+  check.output("out", args.out);
+  check.output("preact", args.preact);
+  check.operand("heads.table", args.heads.table);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_real(p.t, [&](auto t) {
+    using T = decltype(t);
+    using Acc = acc_t<T>;
+    with_norm<T>(kind, args.norm, [&](auto norm) {
+      run_cpu<T>(args.a, args.b, args.layout,
+                 coda::GemmNormQkNormRope<T, decltype(norm)>{
+                     .norm = norm,
+                     .square = {.columns = columns,
+                                .head_dim = static_cast<int>(args.heads.head_dim),
+                                .eps = static_cast<Acc>(args.eps)},
+                     .weight = head_weights<T>(args.heads, args.q_weight, args.k_weight),
+                     .rope = rotary<Acc>(args.heads),
+                     .preact = args.preact.as<T>(),
+                     .out = args.out.as<T>()});
+    });
+  });
+}
+
+void rope_backward(const RopeBackward& args) {
+  Check check("rope_backward", args.on);
+  const std::int64_t m = args.dy.rows, n = args.dy.cols;
+  const DType t0 = args.dy.dtype, stats = stats_of(t0);
+  check.require(t0 <= DType::fp64, "dy", "expected dtype bf16, fp16, fp32 or fp64, got another");
+  check.matrix("dy", args.dy, m, n, t0);
+  check.matrix("y", args.y, m, n, t0);
+  check.matrix("dz", args.dz, m, n, t0);
+  check_heads(check, args.heads, m, n, stats);
+  const NormKind kind = check_dot(check, args.dot, m, tiles_n(n), n, stats);
+  check.input("dy", args.dy);
+  check.input("y", args.y);
+  check.output("dz", args.dz);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_real(t0, [&](auto t) {
+    using T = decltype(t);
+    with_dot<T, Width::Same>(kind, args.dot, [&](auto dot) {
+      cpu::apply<acc_t<T>>(m, n,
+                           coda::RopeBackward<T, decltype(dot)>{.y = args.y.as<T>(),
+                                                                .dy = args.dy.as<T>(),
+                                                                .rope = rotary<acc_t<T>>(args.heads),
+                                                                .dz = args.dz.as<T>(),
+                                                                .dot = dot});
+    });
+  });
+}
+
+void qknorm_rope_backward(const QkNormRopeBackward& args) {
+  Check check("qknorm_rope_backward", args.on);
+  const std::int64_t m = args.dy.rows, n = args.dy.cols;
+  const DType t0 = args.dy.dtype, stats = stats_of(t0);
+  check.require(t0 <= DType::fp64, "dy", "expected dtype bf16, fp16, fp32 or fp64, got another");
+  check.matrix("dy", args.dy, m, n, t0);
+  check.matrix("preact", args.preact, m, n, t0);
+  check.matrix("dz", args.dz, m, n, t0);
+  const std::int64_t columns = check_heads(check, args.heads, m, n, stats);
+  check_head_weights(check, args.heads, args.q_weight, args.k_weight, t0);
+  check.optional_matrix("dweight", args.dweight, tiles_m(m), n, stats);
+  check.output("dweight", args.dweight);
+  const NormKind kind = check_dot(check, args.dot, m, head_tiles_n(n, args.heads.head_dim), n, stats);
+  check.input("dy", args.dy);
+  check.input("preact", args.preact);
+  check.output("dz", args.dz);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_real(t0, [&](auto t) {
+    using T = decltype(t);
+    using Acc = acc_t<T>;
+    const int head_dim = static_cast<int>(args.heads.head_dim);
+    with_dot<T, Width::Same>(kind, args.dot, [&](auto dot) {
+      cpu::apply<Acc>(m, n,
+                      coda::QkNormRopeBackward<T, decltype(dot)>{
+                          .preact = args.preact.as<T>(),
+                          .dy = args.dy.as<T>(),
+                          .square = {.columns = columns, .head_dim = head_dim, .eps = static_cast<Acc>(args.eps)},
+                          .gz = {.columns = columns, .head_dim = head_dim, .eps = 0, .otherwise = 0},
+                          .weight = head_weights<T>(args.heads, args.q_weight, args.k_weight),
+                          .rope = rotary<Acc>(args.heads),
+                          .dz = args.dz.as<T>(),
+                          .dweight = args.dweight.as<Acc>(),
+                          .dot = dot});
+    });
+  });
+}
+
+}  // namespace coda::ops

@@ -1,0 +1,177 @@
+// The small reductions between programs, and the embedding.
+#include "coda/backend/cpu/kernels.h"
+#include "coda/ops/common.h"
+#include "coda/programs/residual.h"
+
+namespace coda::ops {
+namespace {
+
+DType check_stats_dtype(const Check& check, const char* name, const ConstMatrix& m) {
+  if (m.dtype != DType::fp32 && m.dtype != DType::fp64) {
+    check.fail(name, "expected dtype fp32 or fp64, got {}", coda::name_of(m.dtype));
+  }
+  check.matrix(name, m, m.rows, m.cols, m.dtype);
+  return m.dtype;
+}
+template <class F>
+void with_stats_dtype(DType t, const F& f) {
+  t == DType::fp32 ? f(float{}) : f(double{});
+}
+void check_width(const Check& check, std::int64_t n, std::int64_t tiles) {
+  if (n <= 0) check.fail("n", "expected the width of the normalised rows, above 0, got {}", n);
+  if (tiles != tiles_n(n))
+    check.fail("n", "expected a width of {} tiles, as the partial results have, got {}", tiles, n);
+}
+
+}  // namespace
+
+void rms_finalize(const RmsFinalize& args) {
+  Check check("rms_finalize", args.on);
+  const DType stats = check_stats_dtype(check, "sum_sq", args.sum_sq);
+  check_width(check, args.n, args.sum_sq.cols);
+  check.vector("rstd", args.rstd, args.sum_sq.rows, stats);
+  check.operand("sum_sq", args.sum_sq);
+  check.output("rstd", args.rstd);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_stats_dtype(stats, [&](auto acc) {
+    using Acc = decltype(acc);
+    cpu::rms_finalize<Acc>(args.sum_sq.as<Acc>(), args.n, args.eps, pointer<Acc>(args.rstd));
+  });
+}
+
+void layernorm_finalize(const LayerNormFinalize& args) {
+  Check check("layernorm_finalize", args.on);
+  const DType stats = check_stats_dtype(check, "tile_mean", args.tile_mean);
+  check_width(check, args.n, args.tile_mean.cols);
+  check.matrix("tile_m2", args.tile_m2, args.tile_mean.rows, args.tile_mean.cols, stats);
+  check.vector("mean", args.mean, args.tile_mean.rows, stats);
+  check.vector("rstd", args.rstd, args.tile_mean.rows, stats);
+  check.operand("tile_mean", args.tile_mean);
+  check.operand("tile_m2", args.tile_m2);
+  check.output("mean", args.mean);
+  check.output("rstd", args.rstd);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_stats_dtype(stats, [&](auto acc) {
+    using Acc = decltype(acc);
+    cpu::layernorm_finalize<Acc>(args.tile_mean.as<Acc>(), args.tile_m2.as<Acc>(), args.n, cpu::kTileN, args.eps,
+                                 pointer<Acc>(args.mean), pointer<Acc>(args.rstd));
+  });
+}
+
+void sum_rows(const SumRows& args) {
+  Check check("sum_rows", args.on);
+  const DType stats = check_stats_dtype(check, "partial", args.partial);
+  check.vector("out", args.out, args.partial.rows, stats);
+  check.operand("partial", args.partial);
+  check.output("out", args.out);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_stats_dtype(stats, [&](auto acc) {
+    using Acc = decltype(acc);
+    cpu::sum_rows<Acc>(args.partial.as<Acc>(), args.scale, pointer<Acc>(args.out));
+  });
+}
+
+void sum_columns(const SumColumns& args) {
+  Check check("sum_columns", args.on);
+  const DType stats = check_stats_dtype(check, "partial", args.partial);
+  check.vector("out", args.out, args.partial.cols, stats);
+  check.operand("partial", args.partial);
+  check.output("out", args.out);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_stats_dtype(stats, [&](auto acc) {
+    using Acc = decltype(acc);
+    cpu::sum_columns<Acc>(args.partial.as<Acc>(), args.beta, pointer<Acc>(args.out));
+  });
+}
+
+void head_weight_gradient(const HeadWeightGradient& args) {
+  Check check("head_weight_gradient", args.on);
+  const DType stats = check_stats_dtype(check, "partial", args.partial);
+  const Heads& h = args.heads;
+  if (h.head_dim <= 0 || h.q < 0 || h.k < 0 || h.v < 0 || (h.q + h.k + h.v) * h.head_dim != args.partial.cols) {
+    check.fail("heads", "expected heads of {} columns in all, as partial has, got ({} + {} + {}) * {}",
+               args.partial.cols, h.q, h.k, h.v, h.head_dim);
+  }
+  check.vector("dq_weight", args.dq_weight, h.head_dim, stats);
+  check.vector("dk_weight", args.dk_weight, h.head_dim, stats);
+  check.operand("partial", args.partial);
+  check.output("dq_weight", args.dq_weight);
+  check.output("dk_weight", args.dk_weight);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_stats_dtype(stats, [&](auto acc) {
+    using Acc = decltype(acc);
+    const auto partial = args.partial.as<Acc>();
+    cpu::sum_heads<Acc>(partial, 0, h.q, h.head_dim, args.beta, pointer<Acc>(args.dq_weight));
+    cpu::sum_heads<Acc>(partial, h.q * h.head_dim, h.k, h.head_dim, args.beta, pointer<Acc>(args.dk_weight));
+  });
+}
+
+namespace {
+
+void check_tokens(const Check& check, const ConstVector& token, std::int64_t m, std::int64_t vocabulary) {
+  check.indices("token", token, m);
+  const IndexVector index = index_vector(token);
+  for (std::int64_t i = 0; i < m; ++i) {
+    if (index[i] < 0 || index[i] >= vocabulary) {
+      check.fail("token", "expected values in [0, {}), got {} at row {}", vocabulary, index[i], i);
+    }
+  }
+}
+
+}  // namespace
+
+void embedding(const Embedding& args) {
+  Check check("embedding", args.on);
+  const std::int64_t m = args.token.size, n = args.table.cols;
+  const DType t0 = args.table.dtype;
+  check.require(t0 <= DType::fp64, "table", "expected dtype bf16, fp16, fp32 or fp64, got another");
+  check.matrix("table", args.table, args.table.rows, n, t0);
+  check_tokens(check, args.token, m, args.table.rows);
+  check.optional_vector("weight", args.weight, n, t0);
+  check.matrix("x", args.x, m, n, t0);
+  check.optional_matrix("h", args.h, m, n, t0);
+  const NormKind kind = check_stats(check, args.sum_sq, args.mean, args.m2, m, n, stats_of(t0));
+  check.operand("table", args.table);
+  check.operand("weight", args.weight);
+  check.output("x", args.x);
+  check.output("h", args.h);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_real(t0, [&](auto t) {
+    using T = decltype(t);
+    with_stats<T>(kind, args.sum_sq, args.mean, args.m2, [&](auto stat) {
+      cpu::apply<acc_t<T>>(m, n,
+                           coda::Embedding<T, decltype(stat)>{.table = {static_cast<const T*>(args.table.data),
+                                                                        args.table.pitch, index_vector(args.token)},
+                                                              .weight = {pointer<T>(args.weight)},
+                                                              .x = args.x.as<T>(),
+                                                              .h = args.h.as<T>(),
+                                                              .stat = stat});
+    });
+  });
+}
+
+void embedding_backward(const EmbeddingBackward& args) {
+  Check check("embedding_backward", args.on);
+  const DType t0 = args.dx.dtype;
+  check.require(t0 <= DType::fp64, "dx", "expected dtype bf16, fp16, fp32 or fp64, got another");
+  check.matrix("dx", args.dx, args.dx.rows, args.dx.cols, t0);
+  check.matrix("dtable", args.dtable, args.dtable.rows, args.dx.cols, stats_of(t0));
+  check_tokens(check, args.token, args.dx.rows, args.dtable.rows);
+  check.operand("dx", args.dx);
+  check.output("dtable", args.dtable);
+  check.no_overlap();
+  cpu_only(check, args.on);
+  with_real(t0, [&](auto t) {
+    using T = decltype(t);
+    using Acc = acc_t<T>;
+    cpu::embedding_backward<T, Acc>(args.dx.as<T>(), index_vector(args.token), args.dtable.as<Acc>());
+  });
+}
+
+}  // namespace coda::ops
