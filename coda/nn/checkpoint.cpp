@@ -1,0 +1,216 @@
+#include "coda/nn/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "coda/core/error.h"
+#include "coda/nn/names.h"
+
+namespace coda::nn {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfigFile = "config.json";
+constexpr const char* kModelFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr const char* kTrainingFile = "training.safetensors";
+constexpr std::string_view kOptionPrefix = "option.";
+
+std::vector<TensorToWrite> model_tensors(const ModelConfig& config, const Weights& weights) {
+  std::vector<TensorToWrite> out;
+  // The map binds mutable tensors because it serves both directions; exporting only reads them.
+  for (HfTensor& item : hf_tensors(config, const_cast<Weights&>(weights))) {
+    const DType dtype = item.tensor->dtype();
+    TensorToWrite tensor{item.name, dtype, item.shape, {}};
+    tensor.fill = [held = std::move(item)](std::span<std::byte> bytes) { export_tensor(held, bytes); };
+    out.push_back(std::move(tensor));
+  }
+  return out;
+}
+
+/// `visit(tensor name, tensor)` for the three state tensors of a slot.
+template <class AnySlot, class Visit>
+void for_each_state(AnySlot& slot, Visit&& visit) {
+  visit("master." + slot.parameter.name, slot.master);
+  visit("m." + slot.parameter.name, slot.m);
+  visit("v." + slot.parameter.name, slot.v);
+}
+
+std::vector<TensorToWrite> training_tensors(const AdamW& optimiser) {
+  std::vector<TensorToWrite> out;
+  for (const AdamW::Slot& slot : optimiser.slots()) {
+    for_each_state(slot, [&](std::string name, const HostTensor& tensor) {
+      out.push_back({std::move(name), tensor.dtype(), tensor.shape(), [&tensor](std::span<std::byte> bytes) {
+                       std::memcpy(bytes.data(), tensor.data(), bytes.size());
+                     }});
+    });
+  }
+  return out;
+}
+
+template <class Integer>
+Integer parse_number(const SafetensorsFile& file, const char* key) {
+  const auto it = file.metadata().find(key);
+  const std::string text = it == file.metadata().end() ? "" : it->second;
+  Integer value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) {
+    throw Error(Status::invalid_argument,
+                fmt::format("checkpoint: {}: {}: expected a whole number, got '{}'", file.path().string(), key, text));
+  }
+  return value;
+}
+
+TrainingState parse_state(const SafetensorsFile& file) {
+  TrainingState state{parse_number<std::int64_t>(file, "step"), parse_number<std::uint64_t>(file, "seed"), {}};
+  if (state.step < 0) {
+    throw Error(Status::invalid_argument,
+                fmt::format("checkpoint: {}: step: expected at least 0, got {}", file.path().string(), state.step));
+  }
+  for (const auto& [key, value] : file.metadata()) {
+    if (key.starts_with(kOptionPrefix)) state.options.emplace(key.substr(kOptionPrefix.size()), value);
+  }
+  return state;
+}
+
+/// The weights of a folder, in one file or in shards.
+class WeightFiles {
+ public:
+  explicit WeightFiles(const fs::path& folder) : folder_(folder) {
+    if (!fs::exists(folder / kIndexFile) || fs::exists(folder / kModelFile)) {
+      add(folder / kModelFile);
+      return;
+    }
+    const fs::path index = folder / kIndexFile;
+    const auto root = nlohmann::json::parse(read_text(index), nullptr, /*allow_exceptions=*/false);
+    const auto map = root.is_object() ? root.value("weight_map", nlohmann::json()) : nlohmann::json();
+    if (!map.is_object()) {
+      throw Error(Status::invalid_argument,
+                  fmt::format("checkpoint: {}: expected an object weight_map, got none", index.string()));
+    }
+    std::vector<std::string> shards;
+    for (const auto& [name, shard] : map.items()) {
+      // A shard is a file of this folder: a path that leads out of it is refused.
+      if (!shard.is_string() || fs::path(shard.get<std::string>()).filename() != shard.get<std::string>()) {
+        throw Error(Status::invalid_argument,
+                    fmt::format("checkpoint: {}: weight_map: {}: expected a file name", index.string(), name));
+      }
+      shards.push_back(shard.get<std::string>());
+    }
+    std::sort(shards.begin(), shards.end());
+    shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+    for (const std::string& shard : shards) add(folder / shard);
+  }
+
+  HostTensor load(const std::string& name) const {
+    for (const auto& file : files_) {
+      if (file->contains(name)) return file->load(name);
+    }
+    throw Error(Status::invalid_argument,
+                fmt::format("checkpoint: {}: {}: expected this tensor, got none", folder_.string(), name));
+  }
+
+  /// A tensor that the model does not know would silently change what it computes.
+  void refuse_others(const std::vector<HfTensor>& known, bool tied) const {
+    for (const auto& file : files_) {
+      for (const auto& [name, entry] : file->tensors()) {
+        const bool expected =
+            std::any_of(known.begin(), known.end(), [&n = name](const auto& k) { return k.name == n; });
+        const bool harmless = name.ends_with("rotary_emb.inv_freq") || (tied && name == "lm_head.weight");
+        if (expected || harmless) continue;
+        throw Error(Status::unsupported, fmt::format("checkpoint: {}: {}: expected only tensors of the model of {}",
+                                                     file->path().string(), name, kConfigFile));
+      }
+    }
+  }
+
+ private:
+  void add(const fs::path& path) { files_.push_back(std::make_unique<SafetensorsFile>(path)); }
+
+  fs::path folder_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+};
+
+}  // namespace
+
+void save_checkpoint(const fs::path& folder, const ModelConfig& config, const Weights& weights, const AdamW* optimiser,
+                     const TrainingState* state) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw Error(Status::io_error, fmt::format("checkpoint: {}: {}", folder.string(), error.message()));
+
+  ModelConfig saved = config;
+  saved.dtype = weights.embed.dtype();
+  AtomicFile config_file(folder / kConfigFile);
+  config_file.write(format_config(saved));
+  config_file.finish();
+  AtomicFile model_file(folder / kModelFile);
+  write_safetensors(model_file, model_tensors(saved, weights), {{"format", "pt"}});
+  model_file.finish();
+  std::optional<AtomicFile> training_file;
+  if (optimiser && state) {
+    Metadata metadata{{"step", std::to_string(state->step)}, {"seed", std::to_string(state->seed)}};
+    for (const auto& [key, value] : state->options) metadata.emplace(std::string(kOptionPrefix) + key, value);
+    training_file.emplace(folder / kTrainingFile);
+    write_safetensors(*training_file, training_tensors(*optimiser), metadata);
+    training_file->finish();
+  }
+  config_file.commit();
+  model_file.commit();
+  if (training_file) training_file->commit();
+}
+
+LoadedModel load_model(const fs::path& folder, std::optional<DType> dtype) {
+  LoadedModel model{read_config(folder / kConfigFile), {}};
+  // The headers come first: a config that lies about sizes must not make us allocate them.
+  const WeightFiles files(folder);
+  const DType target = dtype.value_or(model.config.dtype);
+  model.weights = make_weights(model.config, target);
+  model.config.dtype = target;
+  const auto items = hf_tensors(model.config, model.weights);
+  files.refuse_others(items, model.config.tied_embeddings);
+  for (const HfTensor& item : items) import_tensor(item, files.load(item.name));
+  return model;
+}
+
+bool has_training(const fs::path& folder) { return fs::exists(folder / kTrainingFile); }
+
+TrainingState read_training(const fs::path& folder) { return parse_state(SafetensorsFile(folder / kTrainingFile)); }
+
+TrainingState load_training(const fs::path& folder, AdamW& optimiser) {
+  const SafetensorsFile file(folder / kTrainingFile);
+  TrainingState state = parse_state(file);
+  std::vector<HostTensor> loaded;
+  for (AdamW::Slot& slot : optimiser.slots()) {
+    for_each_state(slot, [&](const std::string& name, const HostTensor& tensor) {
+      const TensorEntry& entry = file.entry(name);
+      if (entry.dtype != tensor.dtype() || entry.shape != tensor.shape()) {
+        throw Error(Status::invalid_argument,
+                    fmt::format("checkpoint: {}: {}: expected {} of {}, got {} of {}", file.path().string(), name,
+                                to_string(tensor.shape()), name_of(tensor.dtype()), to_string(entry.shape),
+                                name_of(entry.dtype)));
+      }
+      loaded.push_back(file.load(name));
+    });
+  }
+  if (loaded.size() != file.tensors().size()) {
+    throw Error(Status::invalid_argument, fmt::format("checkpoint: {}: expected {} tensors, got {}",
+                                                      file.path().string(), loaded.size(), file.tensors().size()));
+  }
+  std::size_t next = 0;
+  for (AdamW::Slot& slot : optimiser.slots()) {
+    for_each_state(slot, [&](const std::string&, HostTensor& tensor) { tensor = std::move(loaded[next++]); });
+  }
+  optimiser.restore(state.step);
+  return state;
+}
+
+}  // namespace coda::nn

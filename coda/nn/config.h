@@ -1,0 +1,46 @@
+// Sizes and constants of a LLaMA-style model, read from and written to a Hugging Face `config.json`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "coda/core/types.h"
+
+namespace coda::nn {
+
+struct ModelConfig {
+  std::int64_t vocab = 256;
+  std::int64_t hidden = 256;
+  std::int64_t ffn = 768;  // width after the gated activation; its weight has 2·ffn rows
+  std::int64_t layers = 4;
+  std::int64_t heads = 4;
+  std::int64_t kv_heads = 2;
+  std::int64_t head_dim = 64;
+  std::int64_t max_positions = 2048;
+  double rope_theta = 10000.0;
+  double norm_eps = 1e-5;
+  bool tied_embeddings = false;  // the head is the embedding matrix
+  bool qk_norm = false;          // RMSNorm of each q and k head: Qwen3ForCausalLM, else LlamaForCausalLM
+  DType dtype = DType::bf16;     // element type of the weights
+
+  std::int64_t q_rows() const { return heads * head_dim; }
+  std::int64_t kv_rows() const { return kv_heads * head_dim; }
+  std::int64_t qkv_rows() const { return q_rows() + 2 * kv_rows(); }
+  std::int64_t parameters() const;
+
+  /// Throws an Error naming the field when a size is not positive, heads % kv_heads != 0, head_dim is odd, ...
+  void check() const;
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+/// Parses the text of a config.json; `where` is what errors call it. Optional keys take the defaults of transformers.
+/// A feature that the model does not have (biases, rope scaling, sliding windows, another activation) is an error.
+ModelConfig parse_config(std::string_view json_text, std::string_view where = "config.json");
+std::string format_config(const ModelConfig& config);
+
+ModelConfig read_config(const std::filesystem::path& file);
+
+}  // namespace coda::nn

@@ -1,0 +1,121 @@
+#include "coda/nn/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "coda/core/error.h"
+
+namespace coda::nn {
+namespace {
+
+[[noreturn]] void fail_io(const char* operation, const std::filesystem::path& path, std::string_view cause) {
+  throw Error(Status::io_error, fmt::format("{}: {}: {}", operation, path.string(), cause));
+}
+
+std::string message(int error) { return std::generic_category().message(error); }
+
+}  // namespace
+
+InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd_ < 0) fail_io("read", path_, message(errno));
+  struct stat info {};
+  const bool known = ::fstat(fd_, &info) == 0;
+  if (!known || !S_ISREG(info.st_mode)) {
+    ::close(std::exchange(fd_, -1));
+    fail_io("read", path_, "expected a regular file");
+  }
+  size_ = static_cast<std::uint64_t>(info.st_size);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+
+InputFile::~InputFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t got = ::pread(fd_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_io("read", path_, message(errno));
+    if (got == 0) {
+      fail_io("read", path_, fmt::format("expected {} bytes at {}, got {}", out.size(), offset, done));
+    }
+    done += static_cast<std::size_t>(got);
+  }
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  const InputFile file(path);
+  std::string text(file.size(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  std::string name = path_.string() + ".XXXXXX";
+  fd_ = ::mkostemp(name.data(), O_CLOEXEC);
+  if (fd_ < 0) fail_io("write", path_, message(errno));
+  temporary_ = name;
+  // mkostemp gives 0600; a checkpoint has the usual permissions, less the umask.
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  if (::fchmod(fd_, 0666 & ~mask) != 0) {
+    const int error = errno;
+    ::close(std::exchange(fd_, -1));
+    ::unlink(temporary_.c_str());
+    fail_io("write", path_, message(error));
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (pending_) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::fail(const char* what, int error) {
+  fail_io("write", path_, fmt::format("{}: {} (the old file, if any, is unchanged)", what, message(error)));
+}
+
+void AtomicFile::write(std::span<const std::byte> data) {
+  while (!data.empty()) {
+    // Linux writes at most 2 GiB a call.
+    const ssize_t done = ::write(fd_, data.data(), std::min(data.size(), std::size_t{1} << 30));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail("writing", errno);
+    data = data.subspan(static_cast<std::size_t>(done));
+  }
+}
+
+void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void AtomicFile::finish() {
+  if (fd_ < 0) return;
+  if (::fsync(fd_) != 0) fail("flushing", errno);
+  if (::close(std::exchange(fd_, -1)) != 0) fail("closing", errno);
+}
+
+void AtomicFile::commit() {
+  finish();
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("renaming", errno);
+  pending_ = false;
+  // The new name is durable once the folder is; a file system that cannot flush a folder still has the file.
+  const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
+  const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory >= 0) {
+    ::fsync(directory);
+    ::close(directory);
+  }
+}
+
+}  // namespace coda::nn

@@ -1,0 +1,63 @@
+// The tensors of a LLaMA-style model in the layout that the programs read. Gradients have the same structure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "coda/nn/config.h"
+#include "coda/nn/host_tensor.h"
+
+namespace coda::nn {
+
+struct LayerWeights {
+  HostTensor input_norm;  // (H)
+  HostTensor qkv;         // ((heads + 2·kv_heads)·head_dim, H): q, k, v; rotary pairs of q and k are adjacent rows
+  HostTensor q_norm, k_norm;  // (head_dim), paired as the rows of q and k; absent without qk_norm
+  HostTensor out;             // (H, heads·head_dim)
+  HostTensor post_norm;       // (H)
+  HostTensor gate_up;         // (2·ffn, H): gate 0, up 0, gate 1, up 1, ...
+  HostTensor down;            // (H, ffn)
+};
+
+struct Weights {
+  HostTensor embed;  // (V, H)
+  std::vector<LayerWeights> layers;
+  HostTensor final_norm;  // (H)
+  HostTensor head;        // (V, H); absent with tied embeddings, where the head is `embed`
+
+  HostTensor& head_matrix() { return head.present() ? head : embed; }
+  const HostTensor& head_matrix() const { return head.present() ? head : embed; }
+};
+
+/// All tensors of the model, zero, with elements of `dtype` (the weights themselves or their gradients).
+Weights make_weights(const ModelConfig& config, DType dtype);
+
+/// Norm weights 1; matrices normal with deviation 0.02, those that write into the residual stream (`out`, `down`)
+/// 0.02 / sqrt(2·layers). A pure function of (config, seed).
+void initialise(Weights& weights, std::uint64_t seed);
+
+/// Calls `visit(name, tensor)` for each present tensor, always in the same order, with names such as "layers.3.qkv".
+template <class AnyWeights, class Visit>
+void for_each_tensor(AnyWeights& weights, Visit&& visit) {
+  const auto present = [&](const std::string& name, auto& tensor) {
+    if (tensor.present()) visit(name, tensor);
+  };
+  present("embed", weights.embed);
+  for (std::size_t i = 0; i < weights.layers.size(); ++i) {
+    auto& layer = weights.layers[i];
+    const std::string prefix = "layers." + std::to_string(i) + '.';
+    present(prefix + "input_norm", layer.input_norm);
+    present(prefix + "qkv", layer.qkv);
+    present(prefix + "q_norm", layer.q_norm);
+    present(prefix + "k_norm", layer.k_norm);
+    present(prefix + "out", layer.out);
+    present(prefix + "post_norm", layer.post_norm);
+    present(prefix + "gate_up", layer.gate_up);
+    present(prefix + "down", layer.down);
+  }
+  present("final_norm", weights.final_norm);
+  present("head", weights.head);
+}
+
+}  // namespace coda::nn

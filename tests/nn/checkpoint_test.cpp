@@ -1,0 +1,345 @@
+#include "coda/nn/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "coda/nn/convert.h"
+#include "coda/nn/names.h"
+#include "coda/nn/rng.h"
+#include "tests/nn/scratch.h"
+
+namespace {
+
+using namespace coda::nn;
+using coda::DType;
+using coda::Status;
+using coda::testing::expect_error;
+using coda::testing::Scratch;
+
+ModelConfig small(bool qk_norm, bool tied) {
+  ModelConfig config;
+  config.vocab = 11;
+  config.hidden = 6;
+  config.ffn = 5;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  config.qk_norm = qk_norm;
+  config.tied_embeddings = tied;
+  config.dtype = DType::fp32;
+  return config;
+}
+
+/// Every element of every tensor gets a value of its own.
+void number(Weights& weights) {
+  float next = 1;
+  for_each_tensor(weights, [&](const std::string&, HostTensor& tensor) {
+    for (std::int64_t i = 0; i < tensor.size(); ++i) store_as(&next, 1, tensor.data(), tensor.dtype(), i), next += 1;
+  });
+}
+
+void expect_same(const Weights& a, const Weights& b) {
+  std::vector<const HostTensor*> left, right;
+  for_each_tensor(a, [&](const std::string&, const HostTensor& t) { left.push_back(&t); });
+  for_each_tensor(b, [&](const std::string&, const HostTensor& t) { right.push_back(&t); });
+  ASSERT_EQ(left.size(), right.size());
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    ASSERT_EQ(left[i]->shape(), right[i]->shape());
+    ASSERT_EQ(left[i]->dtype(), right[i]->dtype());
+    ASSERT_EQ(std::memcmp(left[i]->data(), right[i]->data(), left[i]->bytes().size()), 0) << i;
+  }
+}
+
+TEST(Names, RotaryPairsBecomeAdjacent) {
+  std::set<std::int64_t> seen;
+  for (std::int64_t j = 0; j < 4; ++j) {
+    EXPECT_EQ(paired_row(j, 8), 2 * j);
+    EXPECT_EQ(paired_row(j + 4, 8), 2 * j + 1);
+  }
+}
+
+TEST(Names, EveryElementOfTheModelHasOnePlaceInTheCheckpoint) {
+  for (const bool qk_norm : {false, true}) {
+    for (const bool tied : {false, true}) {
+      const ModelConfig config = small(qk_norm, tied);
+      Weights weights = make_weights(config, DType::fp32);
+      std::map<const HostTensor*, std::multiset<std::int64_t>> rows;
+      std::set<std::string> names;
+      for (const HfTensor& item : hf_tensors(config, weights)) {
+        EXPECT_TRUE(names.insert(item.name).second) << item.name;
+        for (std::int64_t r = 0; r < item.shape[0]; ++r) rows[item.tensor].insert(item.row(r));
+      }
+      std::int64_t elements = 0;
+      for_each_tensor(weights, [&](const std::string& name, HostTensor& tensor) {
+        std::multiset<std::int64_t> all;
+        for (std::int64_t r = 0; r < tensor.rows(); ++r) all.insert(r);
+        EXPECT_EQ(rows[&tensor], all) << name;
+        elements += tensor.size();
+      });
+      EXPECT_EQ(elements, config.parameters());
+      EXPECT_EQ(names.count("lm_head.weight"), tied ? 0u : 1u);
+      EXPECT_EQ(names.count("model.layers.1.self_attn.k_norm.weight"), qk_norm ? 1u : 0u);
+      EXPECT_EQ(names.size(), 2u + (tied ? 0u : 1u) + 2u * (qk_norm ? 11u : 9u));
+    }
+  }
+}
+
+TEST(Names, RowsGoWhereTheProgramsReadThem) {
+  const ModelConfig config = small(true, false);
+  Weights weights = make_weights(config, DType::fp32);
+  number(weights);
+  std::map<std::string, std::vector<float>> hf;
+  for (const HfTensor& item : hf_tensors(config, weights)) {
+    auto& values = hf[item.name];
+    values.resize(static_cast<std::size_t>(element_count(item.shape, DType::fp32)));
+    export_tensor(item, std::as_writable_bytes(std::span(values)));
+  }
+  const LayerWeights& layer = weights.layers[1];
+  const auto ours = [](const HostTensor& t, std::int64_t row, std::int64_t col) {
+    return t.values<float>()[static_cast<std::size_t>(row * t.cols() + col)];
+  };
+  const std::string prefix = "model.layers.1.";
+  const auto theirs = [&](const std::string& name, std::int64_t row, std::int64_t col, std::int64_t cols) {
+    return hf.at(prefix + name)[static_cast<std::size_t>(row * cols + col)];
+  };
+  for (std::int64_t col = 0; col < 6; ++col) {
+    for (std::int64_t f = 0; f < 5; ++f) {
+      EXPECT_EQ(ours(layer.gate_up, 2 * f, col), theirs("mlp.gate_proj.weight", f, col, 6));
+      EXPECT_EQ(ours(layer.gate_up, 2 * f + 1, col), theirs("mlp.up_proj.weight", f, col, 6));
+    }
+    for (std::int64_t j = 0; j < 4; ++j) {
+      for (std::int64_t head = 0; head < 4; ++head) {
+        EXPECT_EQ(ours(layer.qkv, 8 * head + 2 * j, col), theirs("self_attn.q_proj.weight", 8 * head + j, col, 6));
+        EXPECT_EQ(ours(layer.qkv, 8 * head + 2 * j + 1, col),
+                  theirs("self_attn.q_proj.weight", 8 * head + j + 4, col, 6));
+      }
+      for (std::int64_t head = 0; head < 2; ++head) {
+        const std::int64_t row = 32 + 8 * head + 2 * j;
+        EXPECT_EQ(ours(layer.qkv, row, col), theirs("self_attn.k_proj.weight", 8 * head + j, col, 6));
+        EXPECT_EQ(ours(layer.qkv, row + 1, col), theirs("self_attn.k_proj.weight", 8 * head + j + 4, col, 6));
+      }
+    }
+    for (std::int64_t r = 0; r < 16; ++r)
+      EXPECT_EQ(ours(layer.qkv, 48 + r, col), theirs("self_attn.v_proj.weight", r, col, 6));
+  }
+  for (std::int64_t j = 0; j < 4; ++j) {
+    EXPECT_EQ(ours(layer.q_norm, 2 * j, 0), theirs("self_attn.q_norm.weight", j, 0, 1));
+    EXPECT_EQ(ours(layer.k_norm, 2 * j + 1, 0), theirs("self_attn.k_norm.weight", j + 4, 0, 1));
+  }
+}
+
+TEST(Checkpoint, TheModelComesBackBitwise) {
+  for (const bool qk_norm : {false, true}) {
+    for (const bool tied : {false, true}) {
+      for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32, DType::fp64}) {
+        Scratch scratch;
+        ModelConfig config = small(qk_norm, tied);
+        config.dtype = dtype;
+        Weights weights = make_weights(config, dtype);
+        initialise(weights, 5);
+        save_checkpoint(scratch / "model", config, weights);
+        const LoadedModel loaded = load_model(scratch / "model");
+        EXPECT_EQ(loaded.config, config);
+        expect_same(loaded.weights, weights);
+        EXPECT_FALSE(has_training(scratch / "model"));
+        EXPECT_EQ(SafetensorsFile(scratch / "model/model.safetensors").metadata().at("format"), "pt");
+      }
+    }
+  }
+}
+
+TEST(Checkpoint, WeightsConvertWhenLoadedAsAnotherType) {
+  Scratch scratch;
+  const ModelConfig config = small(false, false);
+  Weights weights = make_weights(config, DType::fp32);
+  number(weights);
+  save_checkpoint(scratch.path(), config, weights);
+  const LoadedModel loaded = load_model(scratch.path(), DType::bf16);
+  EXPECT_EQ(loaded.config.dtype, DType::bf16);
+  EXPECT_EQ(loaded.weights.head.dtype(), DType::bf16);
+  EXPECT_EQ(static_cast<float>(loaded.weights.head.values<coda::bf16>().back()),
+            static_cast<float>(coda::bf16(weights.head.values<float>().back())));
+}
+
+TEST(Checkpoint, LoadsShards) {
+  Scratch scratch;
+  const ModelConfig config = small(false, true);
+  Weights weights = make_weights(config, DType::fp32);
+  number(weights);
+  save_checkpoint(scratch.path(), config, weights);
+  const auto whole = scratch / "model.safetensors";
+  {
+    const SafetensorsFile file(whole);
+    std::vector<TensorToWrite> shards[2];
+    nlohmann::json map;
+    for (const auto& [name, entry] : file.tensors()) {
+      const std::size_t which = map.size() % 2;
+      map[name] = which ? "b.safetensors" : "a.safetensors";
+      shards[which].push_back(
+          {name, entry.dtype, entry.shape, [&file, n = name](std::span<std::byte> out) { file.load(n, out); }});
+    }
+    write_safetensors(scratch / "a.safetensors", shards[0], {});
+    write_safetensors(scratch / "b.safetensors", shards[1], {});
+    scratch.write("model.safetensors.index.json", nlohmann::json{{"metadata", {}}, {"weight_map", map}}.dump());
+  }
+  std::filesystem::remove(whole);
+  expect_same(load_model(scratch.path()).weights, weights);
+  std::filesystem::remove(scratch / "b.safetensors");
+  expect_error(Status::io_error, [&] { load_model(scratch.path()); }, "b.safetensors", "No such file");
+  scratch.write("model.safetensors.index.json", R"({"weight_map":{"x":"../a.safetensors"}})");
+  expect_error(Status::invalid_argument, [&] { load_model(scratch.path()); }, "weight_map", "expected a file name");
+}
+
+TEST(Checkpoint, TensorsThatDoNotFitTheConfigAreNamed) {
+  Scratch scratch;
+  ModelConfig config = small(false, false);
+  const Weights weights = make_weights(config, DType::fp32);
+  save_checkpoint(scratch.path(), config, weights);
+  const auto with = [&](auto change) {
+    ModelConfig other = config;
+    change(other);
+    scratch.write("config.json", format_config(other));
+  };
+  const auto load = [&] { load_model(scratch.path()); };
+  with([](ModelConfig& c) { c.ffn = 7; });
+  expect_error(Status::invalid_argument, load, "mlp.gate_proj.weight", "[7, 6]", "[5, 6]");
+  with([](ModelConfig& c) { c.layers = 3; });
+  expect_error(Status::invalid_argument, load, "model.layers.2.input_layernorm.weight", "got none");
+  with([](ModelConfig& c) { c.layers = 1; });
+  expect_error(Status::unsupported, load, "model.layers.1.");
+  with([](ModelConfig& c) { c.qk_norm = true; });
+  expect_error(Status::invalid_argument, load, "q_norm.weight", "got none");
+  with([](ModelConfig&) {});
+  load();
+}
+
+class Training : public ::testing::Test {
+ protected:
+  static std::vector<Parameter> parameters(Weights& weights) {
+    std::vector<Parameter> out;
+    for_each_tensor(weights, [&](const std::string& name, HostTensor& t) {
+      out.push_back({name, t.vector(), t.shape().size() > 1});
+    });
+    return out;
+  }
+  static void run(Weights& weights, AdamW& adam, std::int64_t from, std::int64_t to) {
+    for (std::int64_t step = from; step < to; ++step) {
+      Weights gradients = make_weights(small(true, false), DType::fp32);
+      initialise(gradients, static_cast<std::uint64_t>(1000 + step));
+      std::vector<coda::ConstVector> views;
+      for_each_tensor(gradients, [&](const std::string&, const HostTensor& t) { views.push_back(t.vector()); });
+      adam.step(views, 0.01);
+    }
+    (void)weights;
+  }
+};
+
+TEST_F(Training, ResumesBitwise) {
+  Scratch scratch;
+  ModelConfig config = small(true, false);
+  config.dtype = DType::bf16;
+  Weights straight = make_weights(config, DType::bf16);
+  initialise(straight, 1);
+  AdamW adam(parameters(straight), {});
+  run(straight, adam, 0, 3);
+  const TrainingState state{3, 0xffffffffffffffffu, {{"lr", "0.001"}, {"data", "x\"y"}}};
+  save_checkpoint(scratch.path(), config, straight, &adam, &state);
+  run(straight, adam, 3, 6);
+
+  LoadedModel resumed = load_model(scratch.path());
+  AdamW again(parameters(resumed.weights), {});
+  const TrainingState read = load_training(scratch.path(), again);
+  EXPECT_EQ(read.step, 3);
+  EXPECT_EQ(read.seed, 0xffffffffffffffffu);
+  EXPECT_EQ(read.options, state.options);
+  EXPECT_EQ(read_training(scratch.path()).options, state.options);
+  EXPECT_EQ(again.steps(), 3);
+  run(resumed.weights, again, 3, 6);
+  expect_same(resumed.weights, straight);
+}
+
+TEST_F(Training, AFullDiskLeavesTheWholeOldCheckpoint) {
+  Scratch scratch;
+  const ModelConfig config = small(true, false);
+  Weights weights = make_weights(config, DType::fp32);
+  initialise(weights, 1);
+  AdamW adam(parameters(weights), {});
+  const TrainingState old{1, 2, {}}, next{9, 2, {}};
+  save_checkpoint(scratch.path(), config, weights, &adam, &old);
+  std::map<std::string, std::string> before;
+  for (const char* name : {"config.json", "model.safetensors", "training.safetensors"}) {
+    before[name] = coda::testing::slurp(scratch / name);
+  }
+  run(weights, adam, 0, 1);
+  // Room for the config, then for the model too, but never for the optimiser's state.
+  for (const std::size_t room :
+       {std::size_t{100}, before["config.json"].size() + 10, before["model.safetensors"].size() + 10}) {
+    const coda::testing::FullDisk full(room);
+    expect_error(
+        Status::io_error, [&] { save_checkpoint(scratch.path(), config, weights, &adam, &next); },
+        scratch.path().string(), "unchanged");
+  }
+  for (const auto& [name, content] : before) EXPECT_EQ(coda::testing::slurp(scratch / name), content) << name;
+  EXPECT_EQ(coda::testing::count_files(scratch.path()), 3u);
+  save_checkpoint(scratch.path(), config, weights, &adam, &next);
+  EXPECT_EQ(read_training(scratch.path()).step, 9);
+}
+
+TEST_F(Training, AStateOfAnotherModelIsNamedAndChangesNothing) {
+  Scratch scratch;
+  const ModelConfig config = small(true, false);
+  Weights weights = make_weights(config, DType::fp32);
+  AdamW adam(parameters(weights), {});
+  const TrainingState state{1, 2, {}};
+  save_checkpoint(scratch.path(), config, weights, &adam, &state);
+
+  ModelConfig wider = config;
+  wider.vocab = 12;
+  Weights others = make_weights(wider, DType::fp32);
+  initialise(others, 3);
+  AdamW other(parameters(others), {});
+  const HostTensor before = other.slots()[0].master.clone();
+  expect_error(Status::invalid_argument, [&] { load_training(scratch.path(), other); }, "master.embed", "[72]", "[66]");
+  EXPECT_EQ(std::memcmp(before.data(), other.slots()[0].master.data(), before.bytes().size()), 0);
+
+  Weights fewer = make_weights(small(false, false), DType::fp32);
+  AdamW less(parameters(fewer), {});
+  expect_error(Status::invalid_argument, [&] { load_training(scratch.path(), less); }, "tensors");
+  write_safetensors(scratch / "training.safetensors", {}, {{"step", "12x"}, {"seed", "1"}});
+  expect_error(Status::invalid_argument, [&] { read_training(scratch.path()); }, "step", "12x");
+  write_safetensors(scratch / "training.safetensors", {}, {{"step", "12"}});
+  expect_error(Status::invalid_argument, [&] { read_training(scratch.path()); }, "seed", "''");
+}
+
+TEST(Weights, InitialisationIsAFunctionOfTheSeed) {
+  const ModelConfig config = small(true, false);
+  Weights a = make_weights(config, DType::fp32), b = make_weights(config, DType::fp32),
+          c = make_weights(config, DType::fp32);
+  initialise(a, 1);
+  initialise(b, 1);
+  initialise(c, 2);
+  expect_same(a, b);
+  EXPECT_NE(a.embed.values<float>()[0], c.embed.values<float>()[0]);
+  EXPECT_NE(a.embed.values<float>()[0], a.head.values<float>()[0]);
+  EXPECT_EQ(a.layers[0].q_norm.values<float>()[7], 1.0f);
+  EXPECT_EQ(a.final_norm.values<float>()[0], 1.0f);
+}
+
+TEST(HostTensor, ChecksShapesAndTypes) {
+  expect_error(Status::invalid_argument, [] { HostTensor t(DType::fp32, {2, -1}); }, "shape", "[2, -1]");
+  const std::int64_t huge = std::int64_t{1} << 40;
+  expect_error(Status::invalid_argument, [=] { HostTensor t(DType::fp32, {huge, huge}); }, "2^62");
+  HostTensor t(DType::bf16, {3, 5});
+  expect_error(Status::invalid_argument, [&] { t.values<float>(); }, "bf16", "fp32");
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(t.data()) % 64, 0u);
+  EXPECT_EQ(t.matrix().cols, 5);
+  EXPECT_TRUE(HostTensor(DType::fp32, {0, 4}).present());
+  EXPECT_FALSE(HostTensor().present());
+}
+
+}  // namespace

@@ -1,0 +1,182 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "coda/nn/config.h"
+#include "tests/nn/scratch.h"
+
+namespace {
+
+using coda::DType;
+using coda::Status;
+using coda::nn::ModelConfig;
+using coda::nn::parse_config;
+using coda::testing::expect_error;
+using nlohmann::json;
+
+// The keys of meta-llama/Llama-3.2-1B but for its rope scaling.
+json llama() {
+  return json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "bos_token_id": 128000, "eos_token_id": 128001, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048,
+    "initializer_range": 0.02, "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": false,
+    "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8,
+    "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 500000.0,
+    "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 128256})");
+}
+
+// The keys of Qwen/Qwen3-8B.
+json qwen3() {
+  return json::parse(R"({
+    "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 151643,
+    "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+    "intermediate_size": 12288, "max_position_embeddings": 40960, "max_window_layers": 36, "model_type": "qwen3",
+    "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
+    "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null, "tie_word_embeddings": false,
+    "torch_dtype": "bfloat16", "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})");
+}
+
+ModelConfig parse(const json& object) { return parse_config(object.dump()); }
+
+TEST(ModelConfig, ReadsLlama) {
+  const ModelConfig c = parse(llama());
+  EXPECT_EQ(c.vocab, 128256);
+  EXPECT_EQ(c.hidden, 2048);
+  EXPECT_EQ(c.ffn, 8192);
+  EXPECT_EQ(c.layers, 16);
+  EXPECT_EQ(c.heads, 32);
+  EXPECT_EQ(c.kv_heads, 8);
+  EXPECT_EQ(c.head_dim, 64);
+  EXPECT_EQ(c.max_positions, 131072);
+  EXPECT_EQ(c.rope_theta, 500000.0);
+  EXPECT_EQ(c.norm_eps, 1e-5);
+  EXPECT_TRUE(c.tied_embeddings);
+  EXPECT_FALSE(c.qk_norm);
+  EXPECT_EQ(c.dtype, DType::bf16);
+  EXPECT_EQ(c.qkv_rows(), 2048 + 2 * 512);
+  EXPECT_EQ(c.parameters(), 1235814400);  // the published count of Llama 3.2 1B
+}
+
+TEST(ModelConfig, ReadsQwen3) {
+  const ModelConfig c = parse(qwen3());
+  EXPECT_TRUE(c.qk_norm);
+  EXPECT_EQ(c.head_dim, 128);
+  EXPECT_EQ(c.rope_theta, 1e6);
+  EXPECT_EQ(c.norm_eps, 1e-6);
+  EXPECT_EQ(c.parameters(), 8190735360);  // the published count of Qwen3 8B
+}
+
+TEST(ModelConfig, OptionalKeysTakeTheDefaultsOfTransformers) {
+  json config = llama();
+  for (const char* key : {"head_dim", "num_key_value_heads", "rope_theta", "rms_norm_eps", "tie_word_embeddings",
+                          "torch_dtype", "max_position_embeddings", "rope_scaling", "model_type"}) {
+    config.erase(key);
+  }
+  const ModelConfig c = parse(config);
+  EXPECT_EQ(c.head_dim, 64);
+  EXPECT_EQ(c.kv_heads, 32);
+  EXPECT_EQ(c.rope_theta, 10000.0);
+  EXPECT_EQ(c.norm_eps, 1e-6);
+  EXPECT_FALSE(c.tied_embeddings);
+  EXPECT_EQ(c.dtype, DType::fp32);
+  EXPECT_EQ(c.max_positions, 2048);
+  json qwen = qwen3();
+  qwen.erase("head_dim");
+  EXPECT_EQ(parse(qwen).head_dim, 128);
+}
+
+TEST(ModelConfig, ReadsTheKeysOfNewerTransformers) {
+  json config = llama();
+  for (const char* key : {"rope_theta", "rope_scaling", "torch_dtype"}) config.erase(key);
+  config["rope_parameters"] = {{"rope_theta", 250000.0}, {"rope_type", "default"}};
+  config["dtype"] = "float16";
+  EXPECT_EQ(parse(config).rope_theta, 250000.0);
+  EXPECT_EQ(parse(config).dtype, DType::fp16);
+}
+
+TEST(ModelConfig, WritesWhatItReads) {
+  for (const json& object : {llama(), qwen3()}) {
+    const ModelConfig c = parse(object);
+    EXPECT_EQ(parse_config(format_config(c)), c);
+  }
+  ModelConfig c;
+  c.dtype = DType::fp64;
+  c.norm_eps = 1.0 / 3;
+  EXPECT_EQ(parse_config(format_config(c)), c);
+  const json written = json::parse(format_config(c));
+  EXPECT_EQ(written["architectures"], json({"LlamaForCausalLM"}));
+  EXPECT_TRUE(written["rope_scaling"].is_null());
+  EXPECT_TRUE(written["eos_token_id"].is_null());
+}
+
+TEST(ModelConfig, MissingFieldsAreNamed) {
+  for (const char* key : {"architectures", "hidden_size", "intermediate_size", "num_hidden_layers",
+                          "num_attention_heads", "vocab_size"}) {
+    json config = llama();
+    config.erase(key);
+    expect_error(Status::invalid_argument, [&] { parse(config); }, "config.json", key, "got none");
+  }
+}
+
+TEST(ModelConfig, WrongValuesAreNamed) {
+  const std::pair<const char*, json> cases[] = {{"hidden_size", -1},
+                                                {"hidden_size", 0},
+                                                {"hidden_size", "wide"},
+                                                {"hidden_size", 1.5},
+                                                {"vocab_size", 4294967296},
+                                                {"rope_theta", 0},
+                                                {"rope_theta", "big"},
+                                                {"rms_norm_eps", -1e-6},
+                                                {"tie_word_embeddings", 1},
+                                                {"architectures", "x"},
+                                                {"architectures", json::array()},
+                                                {"num_hidden_layers", json::array({1})},
+                                                {"torch_dtype", 16}};
+  for (const auto& [key, value] : cases) {
+    json config = llama();
+    config[key] = value;
+    expect_error(Status::invalid_argument, [&] { parse(config); }, "config.json", key, "expected");
+  }
+  json config = llama();
+  config["num_key_value_heads"] = 5;
+  expect_error(Status::invalid_argument, [&] { parse(config); }, "kv_heads", "5", "32");
+  config = llama();
+  config["head_dim"] = 63;
+  expect_error(Status::invalid_argument, [&] { parse(config); }, "head_dim", "63");
+  config = llama();
+  config.erase("head_dim");
+  config["num_attention_heads"] = 24;
+  config["num_key_value_heads"] = 8;
+  expect_error(Status::invalid_argument, [&] { parse(config); }, "num_attention_heads", "24");
+}
+
+TEST(ModelConfig, UnsupportedFeaturesAreNamed) {
+  const std::pair<const char*, json> cases[] = {{"architectures", {"MistralForCausalLM"}},
+                                                {"model_type", "mistral"},
+                                                {"hidden_act", "gelu"},
+                                                {"attention_bias", true},
+                                                {"mlp_bias", true},
+                                                {"use_sliding_window", true},
+                                                {"torch_dtype", "float8_e4m3fn"},
+                                                {"rope_scaling", {{"rope_type", "llama3"}, {"factor", 32.0}}},
+                                                {"rope_scaling", {{"type", "linear"}}},
+                                                {"quantization_config", {{"bits", 4}}},
+                                                {"partial_rotary_factor", 0.5}};
+  for (const auto& [key, value] : cases) {
+    json config = llama();
+    config[key] = value;
+    expect_error(Status::unsupported, [&] { parse(config); }, "config.json", key, "expected");
+  }
+}
+
+TEST(ModelConfig, TextThatIsNoObjectIsRefused) {
+  for (const char* text : {"", "{", "[]", "3", "{\"a\":1}}", "\xff\xfe"}) {
+    expect_error(
+        Status::invalid_argument, [&] { parse_config(text, "some.json"); }, "some.json", "expected a JSON object");
+  }
+  expect_error(Status::invalid_argument, [] { parse_config("{\"architectures\": [\"\xff\"]}"); }, "config.json");
+  coda::testing::Scratch scratch;
+  expect_error(Status::io_error, [&] { coda::nn::read_config(scratch / "none.json"); }, "none.json", "No such file");
+}
+
+}  // namespace
