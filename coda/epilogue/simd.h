@@ -132,6 +132,13 @@ CODA_FN T fold_lanes(Simd<T, N> a, Op op) {
 
 template <int N>
 CODA_FN Simd<float, N> load_as(const bf16* p) {
+#if defined(__AVX512F__)
+  if constexpr (N == 16) {  // GCC would widen the two halves one after the other
+    const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const __m512i w = _mm512_maskz_cvtepu16_epi32(0xffff, h);
+    return Simd<float, N>(std::bit_cast<lanes_t<float, N>>(_mm512_maskz_slli_epi32(0xffff, w, 16)));
+  }
+#endif
   using Half = lanes_t<std::uint16_t, N>;
   using Word = lanes_t<std::uint32_t, N>;
   Half h;
@@ -142,12 +149,18 @@ CODA_FN Simd<float, N> load_as(const bf16* p) {
 
 template <int N>
 CODA_FN void store_as(bf16* p, Simd<float, N> x) {
-  using Half = lanes_t<std::uint16_t, N>;
   using Word = lanes_t<std::uint32_t, N>;
   const auto u = std::bit_cast<Word>(x.v);
-  const Word rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-  const Word nan = (u >> 16) | 0x40u;
-  const Half h = __builtin_convertvector((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded, Half);
+  const Word rounded = u + 0x7fffu + ((u >> 16) & 1u);
+  const Word high = (x.v == x.v ? rounded : (u | 0x400000u)) >> 16;
+#if defined(__AVX512F__)
+  if constexpr (N == 16) {
+    const __m256i h = _mm512_maskz_cvtepi32_epi16(0xffff, std::bit_cast<__m512i>(high));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), h);
+    return;
+  }
+#endif
+  const auto h = __builtin_convertvector(high, lanes_t<std::uint16_t, N>);
   std::memcpy(p, &h, sizeof h);
 }
 
