@@ -147,8 +147,16 @@ CODA_FN Simd<float, N> load_as(const bf16* p) {
   return Simd<float, N>(std::bit_cast<typename Simd<float, N>::Native>(w));
 }
 
+// With AVX512-BF16, results below 2^-126 in magnitude (subnormals) become 0, as in the products of that instruction set.
 template <int N>
 CODA_FN void store_as(bf16* p, Simd<float, N> x) {
+#if defined(__AVX512BF16__)
+  if constexpr (N == 16) {
+    const auto h = _mm512_cvtneps_pbh(x.v);
+    std::memcpy(p, &h, sizeof h);
+    return;
+  }
+#endif
   using Word = lanes_t<std::uint32_t, N>;
   const auto u = std::bit_cast<Word>(x.v);
   const Word rounded = u + 0x7fffu + ((u >> 16) & 1u);
