@@ -76,6 +76,14 @@ struct Sum {
   template <class S>
   static constexpr S neutral = S(0);
 };
+namespace detail {
+/// The larger one; a NaN, wherever it is.
+template <class S>
+CODA_FN S larger(S a, S b) {
+  return select(b <= a, a, select(a <= a, b, a));
+}
+}  // namespace detail
+
 struct Max {
   template <class S>
   static CODA_FN S first(S x) {
@@ -83,7 +91,7 @@ struct Max {
   }
   template <class S>
   static CODA_FN S fold(S a, S b) {
-    return select(b <= a, a, b);
+    return detail::larger(a, b);
   }
   template <class S>
   static constexpr S neutral = -std::numeric_limits<S>::infinity();
@@ -95,7 +103,7 @@ struct AbsMax {
   }
   template <class S>
   static CODA_FN S fold(S a, S b) {
-    return select(b <= a, a, b);
+    return detail::larger(a, b);
   }
   template <class S>
   static constexpr S neutral = S(0);

@@ -1,11 +1,6 @@
 #include "coda/ops/check.h"
 
 namespace coda::ops {
-namespace {
-
-bool real(DType t) { return t <= DType::fp64; }
-
-}  // namespace
 
 Check::Check(const char* operation, const Target& on) : operation_(operation) {
   if (on.backend != Backend::cpu && on.backend != Backend::sm90) {
@@ -13,8 +8,14 @@ Check::Check(const char* operation, const Target& on) : operation_(operation) {
   }
 }
 
+DType Check::real(const char* name, DType t) const {
+  if (t > DType::fp64) fail(name, "expected dtype bf16, fp16, fp32 or fp64, got {}", coda::name_of(t));
+  return t;
+}
+
 void Check::matrix(const char* name, const ConstMatrix& m, std::int64_t rows, std::int64_t cols, DType t) const {
   if (m.dtype != t) fail(name, "expected dtype {}, got {}", coda::name_of(t), coda::name_of(m.dtype));
+  if (m.rows < 0 || m.cols < 0) fail(name, "expected sizes of at least 0, got ({}, {})", m.rows, m.cols);
   if (m.rows != rows || m.cols != cols) fail(name, "expected shape ({}, {}), got ({}, {})", rows, cols, m.rows, m.cols);
   if (m.rows > 1 && m.pitch < m.cols) fail(name, "expected a pitch of at least {} elements, got {}", m.cols, m.pitch);
   if (rows > 0 && cols > 0) {
@@ -29,6 +30,7 @@ void Check::matrix(const char* name, const ConstMatrix& m, std::int64_t rows, st
 
 void Check::vector(const char* name, const ConstVector& v, std::int64_t size, DType t) const {
   if (v.dtype != t) fail(name, "expected dtype {}, got {}", coda::name_of(t), coda::name_of(v.dtype));
+  if (v.size < 0) fail(name, "expected a size of at least 0, got {}", v.size);
   if (v.size != size) fail(name, "expected {} values, got {}", size, v.size);
   if (size > 0) {
     if (!v.data) fail(name, "expected {} values, got a null pointer", size);
@@ -93,9 +95,8 @@ Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, 
   if (layout != Layout::nt && layout != Layout::nn && layout != Layout::tn) {
     check.fail("layout", "expected nt, nn or tn, got {}", static_cast<int>(layout));
   }
-  if (!real(a.dtype)) check.fail("a", "expected dtype bf16, fp16, fp32 or fp64, got {}", coda::name_of(a.dtype));
+  check.real("a", a.dtype);
   for (const auto& [name, m] : {std::pair{"a", &a}, std::pair{"b", &b}}) {
-    if (m->rows < 0 || m->cols < 0) check.fail(name, "expected sizes of at least 0, got ({}, {})", m->rows, m->cols);
     check.matrix(name, *m, m->rows, m->cols, a.dtype);
   }
   const bool a_km = layout == Layout::tn, b_kn = layout != Layout::nt;

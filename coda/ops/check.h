@@ -22,6 +22,8 @@ class Check {
     if (!ok) fail(argument, "{}", message);
   }
 
+  /// The element type of a matrix that decides which program runs: bf16, fp16, fp32 or fp64.
+  DType real(const char* name, DType t) const;
   /// A required matrix of this shape and dtype: pointer, alignment and pitch are sane.
   void matrix(const char* name, const ConstMatrix& m, std::int64_t rows, std::int64_t cols, DType t) const;
   void vector(const char* name, const ConstVector& v, std::int64_t size, DType t) const;

@@ -23,11 +23,15 @@ inline IndexVector index_vector(const ConstVector& v) {
 
 enum class NormKind { rms, layernorm };
 
-inline NormKind check_norm(const Check& check, const Norm& norm, const Product& p) {
+inline NormKind check_norm(Check& check, const Norm& norm, const Product& p) {
   check.optional_vector("norm.rstd", norm.rstd, p.m, p.stats);
   check.optional_vector("norm.mean", norm.mean, p.m, p.stats);
   check.optional_vector("norm.u", norm.u, p.n, p.stats);
   check.optional_vector("norm.c", norm.c, p.n, p.stats);
+  check.operand("norm.rstd", norm.rstd);
+  check.operand("norm.mean", norm.mean);
+  check.operand("norm.u", norm.u);
+  check.operand("norm.c", norm.c);
   if (!norm.mean && !norm.u && !norm.c) return NormKind::rms;
   check.require(norm.rstd && norm.mean && norm.u, "norm",
                 "expected rstd alone (RMSNorm) or rstd, mean and u, with or without c (LayerNorm), got another mix");
@@ -40,6 +44,8 @@ inline NormKind check_dot(Check& check, const NormDot& dot, std::int64_t m, std:
   check.optional_matrix("dot.udz", dot.udz, m, tiles, stats);
   check.optional_vector("dot.u", dot.u, width, stats);
   check.optional_vector("dot.c", dot.c, width, stats);
+  check.operand("dot.u", dot.u);
+  check.operand("dot.c", dot.c);
   check.output("dot.zdz", dot.zdz);
   check.output("dot.udz", dot.udz);
   if (!dot.udz && !dot.u && !dot.c) return NormKind::rms;
@@ -116,7 +122,7 @@ inline NormKind check_stats(Check& check, const Matrix& sum_sq, const Matrix& me
   check.output("m2", m2);
   check.require(static_cast<bool>(mean) == static_cast<bool>(m2) && !(mean && sum_sq), "sum_sq, mean, m2",
                 "expected sum_sq (RMSNorm), or mean and m2 (LayerNorm), or none, got another mix");
-  check.require(!mean || mean.pitch == m2.pitch, "m2", "expected the pitch of mean, got another");
+  if (mean && mean.pitch != m2.pitch) check.fail("m2", "expected the pitch of mean, {}, got {}", mean.pitch, m2.pitch);
   return mean ? NormKind::layernorm : NormKind::rms;
 }
 template <class T, class F>

@@ -20,9 +20,10 @@ void check_options(const Check& check, const CrossEntropy& o) {
   }
   if (!(o.z_loss >= 0)) check.fail("options.z_loss", "expected a number of at least 0, got {}", o.z_loss);
 }
-void check_targets(const Check& check, const ConstVector& target, std::int64_t m, std::int64_t vocabulary,
+void check_targets(Check& check, const ConstVector& target, std::int64_t m, std::int64_t vocabulary,
                    std::int64_t ignore) {
   check.indices("target", target, m);
+  check.operand("target", target);
   const IndexVector index = index_vector(target);
   for (std::int64_t i = 0; i < m; ++i) {
     if (index[i] != ignore && (index[i] < 0 || index[i] >= vocabulary)) {
@@ -78,7 +79,9 @@ void gemm_lse(const GemmLse& args) {
   check.optional_matrix("logits", args.logits, p.m, p.n, p.t);
   check.matrix("max", args.max, p.m, tiles_n(p.n), p.stats);
   check.matrix("sum", args.sum, p.m, tiles_n(p.n), p.stats);
-  check.require(args.max.pitch == args.sum.pitch, "sum", "expected the pitch of max, got another");
+  if (args.max.pitch != args.sum.pitch) {
+    check.fail("sum", "expected the pitch of max, {}, got {}", args.max.pitch, args.sum.pitch);
+  }
   check.optional_matrix("logit_sum", args.logit_sum, p.m, tiles_n(p.n), p.stats);
   if (args.target || args.target_logit) {
     check_targets(check, args.target, p.m, vocabulary, args.ignore_index);
@@ -113,7 +116,9 @@ void lse_finalize(const LseFinalize& args) {
   Check check("lse_finalize", args.on);
   const std::int64_t m = args.max.rows;
   const DType stats = args.max.dtype;
-  check.require(stats == DType::fp32 || stats == DType::fp64, "max", "expected dtype fp32 or fp64, got another");
+  if (stats != DType::fp32 && stats != DType::fp64) {
+    check.fail("max", "expected dtype fp32 or fp64, got {}", coda::name_of(stats));
+  }
   check.matrix("max", args.max, m, args.max.cols, stats);
   check.matrix("sum", args.sum, m, args.max.cols, stats);
   check.vector("lse", args.lse, m, stats);
@@ -122,6 +127,7 @@ void lse_finalize(const LseFinalize& args) {
   if (args.loss) {
     check.vector("loss", args.loss, m, stats);
     check.indices("target", args.target, m);
+    check.operand("target", args.target);
     check.vector("target_logit", args.target_logit, m, stats);
   }
   if (smoothing) {
@@ -151,8 +157,7 @@ void lse_finalize(const LseFinalize& args) {
 void cross_entropy_backward(const CrossEntropyBackward& args) {
   Check check("cross_entropy_backward", args.on);
   const std::int64_t m = args.preact.rows, n = args.preact.cols;
-  const DType t0 = args.preact.dtype, stats = stats_of(t0);
-  check.require(t0 <= DType::fp64, "preact", "expected dtype bf16, fp16, fp32 or fp64, got another");
+  const DType t0 = check.real("preact", args.preact.dtype), stats = stats_of(t0);
   check.matrix("preact", args.preact, m, n, t0);
   check_transform(check, args.transform);
   check_options(check, args.options);
@@ -187,7 +192,9 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
   Check check("linear_cross_entropy", args.on);
   const Product p = check_product(check, args.a, args.weight, Layout::nt);
   check_norm(check, args.norm, p);
+  check_transform(check, args.transform);
   check_options(check, args.options);
+  check_targets(check, args.target, p.m, p.n, args.options.ignore_index);
   check.vector("lse", args.lse, p.m, p.stats);
   check.optional_vector("loss", args.loss, p.m, p.stats);
   check.output("lse", args.lse);

@@ -8,7 +8,7 @@
 namespace coda::ops {
 namespace {
 
-std::int64_t check_heads(const Check& check, const Heads& h, std::int64_t m, std::int64_t n, DType stats) {
+std::int64_t check_heads(Check& check, const Heads& h, std::int64_t m, std::int64_t n, DType stats) {
   if (h.q < 0 || h.k < 0 || h.v < 0)
     check.fail("heads", "expected head counts of at least 0, got {}, {}, {}", h.q, h.k, h.v);
   if (h.head_dim < 2 || h.head_dim % 2 != 0 || h.head_dim > cpu::kMaxTileN) {
@@ -20,8 +20,11 @@ std::int64_t check_heads(const Check& check, const Heads& h, std::int64_t m, std
                h.v, h.head_dim, columns);
   }
   check.matrix("heads.table", h.table, h.table.rows, h.head_dim, stats);
-  check.require(h.table.pitch == h.head_dim || h.table.rows <= 1, "heads.table",
-                "expected a pitch of head_dim, got another");
+  check.operand("heads.table", h.table);
+  check.operand("heads.position", h.position);
+  if (h.table.rows > 1 && h.table.pitch != h.head_dim) {
+    check.fail("heads.table", "expected a pitch of head_dim, {}, got {}", h.head_dim, h.table.pitch);
+  }
   if (h.position) {
     check.indices("heads.position", h.position, m);
     const IndexVector position = index_vector(h.position);
@@ -51,9 +54,11 @@ HeadVector<T> head_weights(const Heads& h, const ConstVector& q, const ConstVect
           .columns = (h.q + h.k) * h.head_dim,
           .head_dim = static_cast<int>(h.head_dim)};
 }
-void check_head_weights(const Check& check, const Heads& h, const ConstVector& q, const ConstVector& k, DType t) {
+void check_head_weights(Check& check, const Heads& h, const ConstVector& q, const ConstVector& k, DType t) {
   check.vector("q_weight", q, h.q > 0 || q ? h.head_dim : 0, h.q > 0 || q ? t : q.dtype);
   check.vector("k_weight", k, h.k > 0 || k ? h.head_dim : 0, h.k > 0 || k ? t : k.dtype);
+  check.operand("q_weight", q);
+  check.operand("k_weight", k);
 }
 
 }  // namespace
@@ -88,7 +93,6 @@ void gemm_norm_rope(const GemmNormRope& args) {
   check_heads(check, args.heads, p.m, p.n, p.stats);
   check.matrix("out", args.out, p.m, p.n, p.t);
   check.output("out", args.out);
-  check.operand("heads.table", args.heads.table);
   check.no_overlap();
   cpu_only(check, args.on);
   with_real(p.t, [&](auto t) {
@@ -111,7 +115,6 @@ void gemm_norm_qknorm_rope(const GemmNormQkNormRope& args) {
   check.optional_matrix("preact", args.preact, p.m, p.n, p.t);
   check.output("out", args.out);
   check.output("preact", args.preact);
-  check.operand("heads.table", args.heads.table);
   check.no_overlap();
   cpu_only(check, args.on);
   with_real(p.t, [&](auto t) {
@@ -135,8 +138,7 @@ void gemm_norm_qknorm_rope(const GemmNormQkNormRope& args) {
 void rope_backward(const RopeBackward& args) {
   Check check("rope_backward", args.on);
   const std::int64_t m = args.dy.rows, n = args.dy.cols;
-  const DType t0 = args.dy.dtype, stats = stats_of(t0);
-  check.require(t0 <= DType::fp64, "dy", "expected dtype bf16, fp16, fp32 or fp64, got another");
+  const DType t0 = check.real("dy", args.dy.dtype), stats = stats_of(t0);
   check.matrix("dy", args.dy, m, n, t0);
   check.matrix("y", args.y, m, n, t0);
   check.matrix("dz", args.dz, m, n, t0);
@@ -163,8 +165,7 @@ void rope_backward(const RopeBackward& args) {
 void qknorm_rope_backward(const QkNormRopeBackward& args) {
   Check check("qknorm_rope_backward", args.on);
   const std::int64_t m = args.dy.rows, n = args.dy.cols;
-  const DType t0 = args.dy.dtype, stats = stats_of(t0);
-  check.require(t0 <= DType::fp64, "dy", "expected dtype bf16, fp16, fp32 or fp64, got another");
+  const DType t0 = check.real("dy", args.dy.dtype), stats = stats_of(t0);
   check.matrix("dy", args.dy, m, n, t0);
   check.matrix("preact", args.preact, m, n, t0);
   check.matrix("dz", args.dz, m, n, t0);

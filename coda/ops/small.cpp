@@ -113,8 +113,9 @@ void head_weight_gradient(const HeadWeightGradient& args) {
 
 namespace {
 
-void check_tokens(const Check& check, const ConstVector& token, std::int64_t m, std::int64_t vocabulary) {
+void check_tokens(Check& check, const ConstVector& token, std::int64_t m, std::int64_t vocabulary) {
   check.indices("token", token, m);
+  check.operand("token", token);
   const IndexVector index = index_vector(token);
   for (std::int64_t i = 0; i < m; ++i) {
     if (index[i] < 0 || index[i] >= vocabulary) {
@@ -128,8 +129,7 @@ void check_tokens(const Check& check, const ConstVector& token, std::int64_t m, 
 void embedding(const Embedding& args) {
   Check check("embedding", args.on);
   const std::int64_t m = args.token.size, n = args.table.cols;
-  const DType t0 = args.table.dtype;
-  check.require(t0 <= DType::fp64, "table", "expected dtype bf16, fp16, fp32 or fp64, got another");
+  const DType t0 = check.real("table", args.table.dtype);
   check.matrix("table", args.table, args.table.rows, n, t0);
   check_tokens(check, args.token, m, args.table.rows);
   check.optional_vector("weight", args.weight, n, t0);
@@ -158,8 +158,7 @@ void embedding(const Embedding& args) {
 
 void embedding_backward(const EmbeddingBackward& args) {
   Check check("embedding_backward", args.on);
-  const DType t0 = args.dx.dtype;
-  check.require(t0 <= DType::fp64, "dx", "expected dtype bf16, fp16, fp32 or fp64, got another");
+  const DType t0 = check.real("dx", args.dx.dtype);
   check.matrix("dx", args.dx, args.dx.rows, args.dx.cols, t0);
   check.matrix("dtable", args.dtable, args.dtable.rows, args.dx.cols, stats_of(t0));
   check_tokens(check, args.token, args.dx.rows, args.dtable.rows);

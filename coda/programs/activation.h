@@ -47,8 +47,8 @@ struct GemmFunctionBackward {
     auto z = tile.load(preact);
     auto [dz, y] = backward(F{}, z, acc);
     tile.store(dpreact, dz);
-    tile.store(out, y);
     dot(tile, z, dz);
+    tile.store(out, y);
   }
 };
 

@@ -39,6 +39,14 @@ struct GemmNormLse {
   }
 };
 
+/// x, but 0 where w is 0: a masked logit of -inf, or anything in a row that does not count, adds nothing.
+struct WhereNonzero {
+  template <class S>
+  CODA_FN S operator()(S x, S w) const {
+    return select(abs(w) <= S(0), S(0), x);
+  }
+};
+
 /// d loss / d z of loss = (1 - s)(lse - l[target]) + s (lse - mean(l)) + zeta lse^2, weighted by dloss[m]; see
 /// cross_entropy_backward in ops. s: label smoothing; zeta: the z-loss of PaLM (arXiv 2204.02311).
 template <class T>
@@ -52,8 +60,9 @@ struct CrossEntropyGradient {
   CODA_FN auto operator()(Tile& tile, auto z) const {
     auto row_lse = tile.load(lse);
     auto p = map(Exp{}, transform(z) - row_lse);
-    auto dl = (p + p * row_lse * zeta2 - tile.load(target) * hit - smooth) * tile.load(dloss);
-    return transform.back(z, dl);
+    auto weight = tile.load(dloss);
+    auto dl = (p + p * row_lse * zeta2 - tile.load(target) * hit - smooth) * weight;
+    return map(WhereNonzero{}, transform.back(z, dl), weight);
   }
 
  private:
@@ -78,7 +87,7 @@ struct CrossEntropyBackward {
     auto z = tile.load(preact);
     auto d = gradient(tile, z);
     tile.store(dz, d);
-    dot(tile, z, d);
+    dot(tile, map(WhereNonzero{}, z, d), d);
   }
 };
 
@@ -95,7 +104,7 @@ struct GemmCrossEntropyBackward {
     auto z = norm(tile, acc);
     auto d = gradient(tile, z);
     tile.store(dz, d);
-    dot(tile, z, d);
+    dot(tile, map(WhereNonzero{}, z, d), d);
   }
 };
 
