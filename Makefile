@@ -7,8 +7,6 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 VENV := .deps/venv/bin
 CUDA_MINUTES ?= 60
-# Threads that wait asleep: test processes share the cores with each other.
-export OMP_WAIT_POLICY ?= passive
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 export PATH := $(PATH):/usr/local/cuda/bin
 
@@ -52,9 +50,10 @@ test-cuda-compile: setup  ## Compile one configuration of each Hopper program, i
 	  echo "no nvcc: the Hopper backend is not compiled"; \
 	fi
 
-bench: setup  ## Time each program on the CPU against the bare product
+bench: setup  ## Time each program on the CPU against the bare product and the unfused chain
 	@$(call build,cpu)
-	@for b in build/cpu/bench/bench_*; do [[ ! -x $$b ]] || $$b; done
+	build/cpu/coda bench --dtype bf16,fp32
+	build/cpu/coda bench --derivatives
 
 gpu-build: setup  ## Build everything with the Hopper backend
 	@$(call build,cuda)

@@ -1,4 +1,4 @@
-# cmake -DCOMPILER= -DSOURCE= -DINCLUDES= -DARCH= -P CheckCompileFail.cmake
+# cmake -DCOMPILER= -DSOURCE= -DINCLUDES= -DFLAGS= -P CheckCompileFail.cmake
 # SOURCE's first line is `// expect: <text>`. Succeeds when compiling it fails, with that text in the message and with
 # few enough errors that a reader finds it: at most 3, or N after a second line `// max-errors: N`.
 file(STRINGS "${SOURCE}" head LIMIT_COUNT 2)
@@ -12,12 +12,9 @@ if(head MATCHES ";// max-errors: ([0-9]+)")
   set(most ${CMAKE_MATCH_1})
 endif()
 
-set(arch "")
-if(ARCH)
-  set(arch "-march=${ARCH}")
-endif()
+separate_arguments(FLAGS)
 execute_process(
-  COMMAND ${CMAKE_COMMAND} -E env LC_ALL=C ${COMPILER} -std=c++20 ${arch} -Wno-psabi -fopenmp -fsyntax-only -I${INCLUDES}
+  COMMAND ${CMAKE_COMMAND} -E env LC_ALL=C ${COMPILER} -std=c++20 ${FLAGS} -fopenmp -fsyntax-only -I${INCLUDES}
           ${SOURCE}
   RESULT_VARIABLE status
   OUTPUT_VARIABLE output

@@ -54,8 +54,9 @@ function(coda_device_options target)
             $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>
             $<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a>
             $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>
-            # 20012: host/device markers on a defaulted function; 177: CUTLASS declares what it does not use.
-            $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=20012,177>)
+            # 20012: host/device markers on a defaulted function; 177: CUTLASS declares what it does not use;
+            # 554: a conversion that `requires` rules out for that type.
+            $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=20012,177,554>)
   target_compile_definitions(${target} PRIVATE $<$<BOOL:${CODA_SM90_REDUCED}>:CODA_SM90_REDUCED>)
   target_link_libraries(${target} PRIVATE CUDA::cudart_static)
   set_target_properties(

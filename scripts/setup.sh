@@ -9,7 +9,7 @@ readonly build_packages=(
   g++ cmake ninja-build ccache ca-certificates
   libdnnl-dev ocl-icd-opencl-dev opencl-c-headers # oneDNN's CMake package asks for OpenCL
   libfmt-dev nlohmann-json3-dev libcli11-dev
-  libgtest-dev librapidcheck-dev libbenchmark-dev
+  libgtest-dev
   bible-kjv # the text that the demo learns
 )
 readonly python_packages=(python3 python3-venv ca-certificates)

@@ -5,6 +5,7 @@ namespace coda {
 
 struct BuildInfo {
   const char* version;     // "0.1.0"
+  const char* commit;      // of the sources when they were configured, "" outside of a git checkout
   const char* compiler;    // "GNU 12.2.0"
   const char* build_type;  // "Release"
   const char* flags;       // flags of that build type

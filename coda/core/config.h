@@ -11,9 +11,9 @@
 
 // Placed before a loop whose trip count is a small constant: fragments live in registers only if every index is
 // constant.
-#if defined(__CUDACC__) || defined(__clang__)
+#if defined(__CUDA_ARCH__) || defined(__clang__)
 #define CODA_UNROLL _Pragma("unroll")
-#elif defined(__GNUC__)
+#elif defined(__GNUC__) && !defined(__CUDACC__)  // nvcc's host pass runs no fragment
 #define CODA_UNROLL _Pragma("GCC unroll 64")
 #else
 #define CODA_UNROLL
