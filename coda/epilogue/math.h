@@ -145,7 +145,7 @@ CODA_FN Simd<float, N> tanh(Simd<float, N> x) {
   small = small * s + V(-0.051972292f);
   small = small * s + V(0.13308778f);
   small = small * s + V(-0.33332387f);
-  small = small * s * x + x;
+  small = (small * s + V(1.f)) * x;  // keeps the sign of -0
   const V big = V(1.f) - V(2.f) / (exp(abs(x) * V(2.f)) + V(1.f));
   return select(abs(x) < V(0.625f), small, copysign(big, x));
 }

@@ -147,7 +147,7 @@ CODA_FN Simd<float, N> load_as(const bf16* p) {
   return Simd<float, N>(std::bit_cast<typename Simd<float, N>::Native>(w));
 }
 
-// With AVX512-BF16, results below 2^-126 in magnitude (subnormals) become 0, as in the products of that instruction set.
+// With AVX512-BF16, results below 2^-126 in magnitude (subnormals) become 0, as in products of that instruction set.
 template <int N>
 CODA_FN void store_as(bf16* p, Simd<float, N> x) {
 #if defined(__AVX512BF16__)

@@ -215,15 +215,15 @@ void run_typed(const GemmCall& c) {
   const bool real = c.k > 0;
   const bool widen = needs_widening(a.dtype);
   const bool fp64 = std::is_same_v<Acc, double>;
-  // Packing pays where more than one tile reads an operand whose stored order is not the one the product wants, or
-  // whose rows all fall into the same few sets of the cache.
-  const auto aliased = [](const Operand& o) {
-    return std::max(o.free_stride, o.k_stride) * size_of(o.dtype) % 1024 == 0;
-  };
-  Panels pa(a, c.m, c.k, kTileM,
-            real && !fp64 && (widen || (a.k_stride != 1 && count_n > 1) || (aliased(a) && count_n > 2)), false);
+  // Packing pays where more than one tile reads an operand whose stored order oneDNN would have to change each time
+  // (A stored (K, M); B stored (N, K) in fp32: its bf16 products take that order as it is), or a B whose rows all fall
+  // into the same few sets of the cache.
+  const bool aliased = b.k_stride * size_of(b.dtype) % 1024 == 0;
+  const bool turn_b = b.free_stride != 1 && b.dtype == DType::fp32;
+  Panels pa(a, c.m, c.k, kTileM, real && !fp64 && (widen || (a.k_stride != 1 && count_n > 1)), false);
   Panels pb(b, c.n, c.k, c.tile_n,
-            real && !fp64 && (widen || (b.free_stride != 1 && count_m > 1) || (aliased(b) && count_m > 2)), true);
+            real && !fp64 && (widen || (turn_b && count_m > 1) || (b.free_stride == 1 && aliased && count_m > 2)),
+            true);
 
   thread_local Buffer buffer_a, buffer_b;
   pa.memory = pa.packed ? buffer_a.get(pa.group_bytes()) : nullptr;
@@ -241,6 +241,8 @@ void run_typed(const GemmCall& c) {
       const bool parallel = tiles + fill_a + fill_b > 1 && !omp_in_parallel();
 #pragma omp parallel if (parallel)
       {
+        // oneDNN would cut a lone tile's inner dimension among the threads: another sum for each number of them.
+        omp_set_num_threads(1);
         if (fill_a + fill_b > 0) {
 #pragma omp for schedule(dynamic)
           for (std::int64_t i = 0; i < fill_a + fill_b; ++i) {
