@@ -1,4 +1,5 @@
 // Backward of linear layers behind a norm, and of activations.
+#include "coda/backend/sm90/sm90.h"
 #include "coda/ops/common.h"
 #include "coda/programs/activation.h"
 #include "coda/programs/residual.h"
@@ -91,19 +92,20 @@ void gemm_layernorm_backward(const GemmLayerNormBackward& args) {
 namespace {
 
 // Gated (zw = Double) and plain activations differ only in how wide z is.
-template <Width ZW, class Args, class WithFunction>
-void function_backward(Check& check, const Args& args, const WithFunction& with_function) {
+// `on_sm90(kind)` is the whole call on that backend.
+template <Width ZW, class Args, class WithFunction, class OnSm90>
+void function_backward(Check& check, const Args& args, const WithFunction& with_function, const OnSm90& on_sm90) {
   const Product p = check_product(check, args.a, args.b, args.layout);
   const std::int64_t width = ZW == Width::Double ? 2 * p.n : p.n;
   check.matrix("preact", args.preact, p.m, width, p.t);
   check.matrix("dpreact", args.dpreact, p.m, width, p.t);
   check.optional_matrix("out", args.out, p.m, p.n, p.t);
-  const NormKind kind = check_dot(check, args.dot, p.m, tiles_n(p.n), width, p.stats);
+  const NormKind kind = check_dot(check, args.dot, p.m, tiles_n(p.n, args.on.backend), width, p.stats);
   check.input("preact", args.preact);
   check.output("dpreact", args.dpreact);
   check.output("out", args.out);
   check.no_overlap();
-  cpu_only(check, args.on);
+  if (args.on.backend == Backend::sm90) return on_sm90(kind);
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     with_dot<T, ZW>(kind, args.dot, [&](auto dot) {
@@ -123,12 +125,27 @@ void function_backward(Check& check, const Args& args, const WithFunction& with_
 
 void gemm_glu_backward(const GemmGluBackward& args) {
   Check check("gemm_glu_backward", args.on);
-  function_backward<Width::Double>(check, args, [&](auto f) { with_glu(check, args.function, f); });
+  function_backward<Width::Double>(
+      check, args, [&](auto f) { with_glu(check, args.function, f); },
+      [&](NormKind kind) {
+        sm90_has(check, kind == NormKind::rms, "dot", "row terms of an RMSNorm", "those of a LayerNorm");
+        sm90_has(check, args.function == Glu::swiglu, "function", "swiglu", name_of(args.function));
+        sm90::gemm_swiglu_backward({.a = args.a,
+                                    .b = args.b,
+                                    .layout = args.layout,
+                                    .preact = args.preact,
+                                    .dpreact = args.dpreact,
+                                    .out = args.out,
+                                    .zdz = args.dot.zdz},
+                                   args.on.stream);
+      });
 }
 
 void gemm_activation_backward(const GemmActivationBackward& args) {
   Check check("gemm_activation_backward", args.on);
-  function_backward<Width::Same>(check, args, [&](auto f) { with_activation(check, args.activation, f); });
+  function_backward<Width::Same>(
+      check, args, [&](auto f) { with_activation(check, args.activation, f); },
+      [&](NormKind) { cpu_only(check, args.on); });
 }
 
 }  // namespace coda::ops

@@ -111,8 +111,12 @@ Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, 
 }
 
 void cpu_only(const Check& check, const Target& on) {
-  if (on.backend != Backend::cpu)
-    check.fail("on.backend", "expected cpu: no other backend has this operation, got sm90");
+  if (on.backend == Backend::cpu) return;
+  check.fail(Status::unsupported, "on.backend", "expected cpu: no other backend has this operation, got sm90");
+}
+
+void sm90_has(const Check& check, bool ok, const char* argument, const char* expected, const char* got) {
+  if (!ok) check.fail(Status::unsupported, argument, "expected {} on the sm90 backend, got {}", expected, got);
 }
 
 }  // namespace coda::ops

@@ -15,7 +15,12 @@ class Check {
 
   template <class... Args>
   [[noreturn]] void fail(const char* argument, fmt::format_string<Args...> format, Args&&... args) const {
-    throw Error(Status::invalid_argument,
+    fail(Status::invalid_argument, argument, format, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[noreturn]] void fail(Status status, const char* argument, fmt::format_string<Args...> format,
+                         Args&&... args) const {
+    throw Error(status,
                 fmt::format("{}: {}: {}", operation_, argument, fmt::format(format, std::forward<Args>(args)...)));
   }
   void require(bool ok, const char* argument, const char* message) const {
@@ -78,6 +83,8 @@ inline DType stats_of(DType t) { return t == DType::fp64 ? DType::fp64 : DType::
 
 /// Refuses anything but the CPU: for operations that no other backend has.
 void cpu_only(const Check& check, const Target& on);
+/// Refuses an option that the Hopper backend does not have.
+void sm90_has(const Check& check, bool ok, const char* argument, const char* expected, const char* got);
 
 /// Calls f with a value of the element type that the tag names; the dtype was checked to be real.
 template <class F>

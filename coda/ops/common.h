@@ -113,10 +113,10 @@ void with_glu(const Check& check, Glu g, F&& f) {
 
 // Statistics of the residual stream, and which norm they are for.
 inline NormKind check_stats(Check& check, const Matrix& sum_sq, const Matrix& mean, const Matrix& m2, std::int64_t m,
-                            std::int64_t n, DType stats) {
-  check.optional_matrix("sum_sq", sum_sq, m, tiles_n(n), stats);
-  check.optional_matrix("mean", mean, m, tiles_n(n), stats);
-  check.optional_matrix("m2", m2, m, tiles_n(n), stats);
+                            std::int64_t tiles, DType stats) {
+  check.optional_matrix("sum_sq", sum_sq, m, tiles, stats);
+  check.optional_matrix("mean", mean, m, tiles, stats);
+  check.optional_matrix("m2", m2, m, tiles, stats);
   check.output("sum_sq", sum_sq);
   check.output("mean", mean);
   check.output("m2", m2);

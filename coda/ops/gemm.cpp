@@ -1,6 +1,7 @@
 // Plain, activated and gated linear layers, and the residual stream.
 #include "coda/programs/gemm.h"
 
+#include "coda/backend/sm90/sm90.h"
 #include "coda/ops/common.h"
 #include "coda/programs/activation.h"
 #include "coda/programs/residual.h"
@@ -16,12 +17,16 @@ const char* name_of(Glu f) {
   return names[static_cast<int>(f)];
 }
 
-std::int64_t tiles_n(std::int64_t n, Backend) { return cpu::tiles_n(n); }
+std::int64_t tiles_n(std::int64_t n, Backend backend) {
+  return backend == Backend::sm90 ? sm90::tiles_n(n) : cpu::tiles_n(n);
+}
 std::int64_t head_tiles_n(std::int64_t n, std::int64_t head_dim, Backend) {
   const std::int64_t tile = cpu::tile_n_for_heads(head_dim);
   return (n + tile - 1) / tile;
 }
-std::int64_t tiles_m(std::int64_t m, Backend) { return cpu::tiles_m(m); }
+std::int64_t tiles_m(std::int64_t m, Backend backend) {
+  return backend == Backend::sm90 ? sm90::tiles_m(m) : cpu::tiles_m(m);
+}
 
 void gemm(const Gemm& args) {
   Check check("gemm", args.on);
@@ -41,7 +46,20 @@ void gemm(const Gemm& args) {
   check.output("out", args.out);
   check.output("preact", args.preact);
   check.no_overlap();
-  cpu_only(check, args.on);
+  if (args.on.backend == Backend::sm90) {
+    sm90_has(check, args.activation == Activation::identity, "activation", "identity", name_of(args.activation));
+    sm90_has(check, out == p.t, "out", "the operands' dtype", coda::name_of(out));
+    return sm90::gemm({.a = args.a,
+                       .b = args.b,
+                       .layout = args.layout,
+                       .alpha = static_cast<float>(args.alpha),
+                       .beta = static_cast<float>(args.beta),
+                       .c = args.c,
+                       .bias = args.bias,
+                       .preact = args.preact,
+                       .out = args.out},
+                      args.on.stream);
+  }
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     with_activation(check, args.activation, [&](auto f) {
@@ -67,13 +85,25 @@ void gemm_residual(const GemmResidual& args) {
   check.optional_vector("weight", args.weight, p.n, p.t);
   check.matrix("x", args.x, p.m, p.n, p.t);
   check.optional_matrix("h", args.h, p.m, p.n, p.t);
-  const NormKind kind = check_stats(check, args.sum_sq, args.mean, args.m2, p.m, p.n, p.stats);
+  const NormKind kind =
+      check_stats(check, args.sum_sq, args.mean, args.m2, p.m, tiles_n(p.n, args.on.backend), p.stats);
   check.input("residual", args.residual);
   check.operand("weight", args.weight);
   check.output("x", args.x);
   check.output("h", args.h);
   check.no_overlap();
-  cpu_only(check, args.on);
+  if (args.on.backend == Backend::sm90) {
+    sm90_has(check, kind == NormKind::rms, "mean, m2", "statistics of an RMSNorm", "those of a LayerNorm");
+    return sm90::gemm_residual_rms({.a = args.a,
+                                    .b = args.b,
+                                    .layout = args.layout,
+                                    .residual = args.residual,
+                                    .weight = args.weight,
+                                    .x = args.x,
+                                    .h = args.h,
+                                    .sum_of_squares = args.sum_sq},
+                                   args.on.stream);
+  }
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     with_stats<T>(kind, args.sum_sq, args.mean, args.m2, [&](auto stat) {
@@ -119,7 +149,17 @@ void gemm_norm_glu(const GemmNormGlu& args) {
   check.output("out", args.out);
   check.output("preact", args.preact);
   check.no_overlap();
-  cpu_only(check, args.on);
+  if (args.on.backend == Backend::sm90) {
+    sm90_has(check, kind == NormKind::rms, "norm", "an RMSNorm or none", "a LayerNorm");
+    sm90_has(check, args.function == Glu::swiglu, "function", "swiglu", name_of(args.function));
+    return sm90::gemm_rms_swiglu({.a = args.a,
+                                  .b = args.b,
+                                  .layout = args.layout,
+                                  .rstd = args.norm.rstd,
+                                  .preact = args.preact,
+                                  .out = args.out},
+                                 args.on.stream);
+  }
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     with_norm<T>(kind, args.norm, [&](auto norm) {

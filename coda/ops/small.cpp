@@ -92,7 +92,8 @@ void head_weight_gradient(const HeadWeightGradient& args) {
   Check check("head_weight_gradient", args.on);
   const DType stats = check_stats_dtype(check, "partial", args.partial);
   const Heads& h = args.heads;
-  if (h.head_dim <= 0 || h.q < 0 || h.k < 0 || h.v < 0 || (h.q + h.k + h.v) * h.head_dim != args.partial.cols) {
+  if (h.head_dim <= 0 || h.head_dim > args.partial.cols || std::min({h.q, h.k, h.v}) < 0 ||
+      std::max({h.q, h.k, h.v}) > args.partial.cols || (h.q + h.k + h.v) * h.head_dim != args.partial.cols) {
     check.fail("heads", "expected heads of {} columns in all, as partial has, got ({} + {} + {}) * {}",
                args.partial.cols, h.q, h.k, h.v, h.head_dim);
   }
@@ -135,7 +136,7 @@ void embedding(const Embedding& args) {
   check.optional_vector("weight", args.weight, n, t0);
   check.matrix("x", args.x, m, n, t0);
   check.optional_matrix("h", args.h, m, n, t0);
-  const NormKind kind = check_stats(check, args.sum_sq, args.mean, args.m2, m, n, stats_of(t0));
+  const NormKind kind = check_stats(check, args.sum_sq, args.mean, args.m2, m, tiles_n(n), stats_of(t0));
   check.operand("table", args.table);
   check.operand("weight", args.weight);
   check.output("x", args.x);
