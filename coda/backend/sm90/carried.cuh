@@ -1,0 +1,124 @@
+// Which TileStore of a program leaves through CUTLASS's D operand, and which TileLoad arrives through its C operand:
+// both are moved by the bulk copy engine, ahead of or behind the threads. All other matrices are moved by the threads.
+#pragma once
+
+#include <cstdint>
+
+#include "coda/epilogue/program.h"
+
+namespace coda::sm90 {
+
+/// What the choice needs to know of a port's type.
+struct MatrixPort {
+  bool load = false, store = false;
+  Width width = Width::Same;
+  DType dtype = DType::fp32;
+};
+template <class P>
+inline constexpr MatrixPort kMatrixPort{};
+template <class T, Width W>
+inline constexpr MatrixPort kMatrixPort<TileLoad<T, W>>{.load = true, .width = W, .dtype = dtype_of<T>};
+template <class T, Width W>
+inline constexpr MatrixPort kMatrixPort<TileStore<T, W>>{.store = true, .width = W, .dtype = dtype_of<T>};
+
+/// A port by its number in the program's order; -1: none.
+struct Carried {
+  int port = -1;
+  Width width = Width::Same;
+  DType dtype = DType::bf16;
+
+  /// A matrix twice as wide is one of pairs, as wide as the accumulator.
+  constexpr bool pairs() const { return width == Width::Double; }
+  /// Bytes of one column of the accumulator.
+  constexpr int bytes() const { return static_cast<int>(size_of(dtype)) * (pairs() ? 2 : 1); }
+};
+
+namespace detail {
+
+constexpr bool carriable(const MatrixPort& p) {
+  return p.width == Width::Same ? size_of(p.dtype) <= 4 : p.width == Width::Double && size_of(p.dtype) == 2;
+}
+
+/// The widest, since it has most to gain. Of equals the last store, as optional ones are declared first, and the first
+/// load, for which optional ones come last.
+template <class Program>
+constexpr Carried choose(bool store) {
+  Carried best;
+  int number = 0;
+  const Program program{};
+  for_each_port(program, [&](const auto& port) {
+    constexpr MatrixPort m = kMatrixPort<std::remove_cvref_t<decltype(port)>>;
+    if ((store ? m.store : m.load) && carriable(m)) {
+      const bool wider = static_cast<int>(m.width) > static_cast<int>(best.width);
+      const bool as_wide = m.width == best.width;
+      if (best.port < 0 || wider || (store && as_wide)) best = {number, m.width, m.dtype};
+    }
+    ++number;
+  });
+  return best;
+}
+
+}  // namespace detail
+
+template <class Program>
+inline constexpr Carried kCarriedLoad = detail::choose<Program>(false);
+template <class Program>
+inline constexpr Carried kCarriedStore = detail::choose<Program>(true);
+
+/// f(port) with the program's port of that number, if there is one.
+template <int Number, class Program, class F>
+CODA_FN void visit_port(Program& program, const F& f) {
+  int number = 0;
+  for_each_port(program, [&](auto& port) {
+    if (number++ == Number) f(port);
+  });
+}
+
+/// Whether `port`, a member of the program, is the one of that number. Both addresses are of one local struct, so the
+/// compiler knows the answer.
+template <int Number, class Program>
+CODA_FN bool is_port(const Program& program, const void* port) {
+  bool same = false;
+  visit_port<Number>(program, [&](const auto& p) { same = static_cast<const void*>(&p) == port; });
+  return same;
+}
+
+template <class Program>
+inline constexpr int kPortCount = [] {
+  int count = 0;
+  const Program program{};
+  for_each_port(program, [&](const auto&) { ++count; });
+  return count;
+}();
+
+/// Ports that a kernel knows to be absent, a bit for each number: what they would do is not compiled into it.
+using PortMask = std::uint32_t;
+
+template <PortMask Mask, class Program>
+CODA_FN bool is_masked(const Program& program, const void* port) {
+  bool masked = false;
+  int number = 0;
+  for_each_port(program, [&](const auto& p) {
+    if (Mask >> number++ & 1) masked = masked || static_cast<const void*>(&p) == port;
+  });
+  return masked;
+}
+
+/// The ports without an address in this call.
+template <class Program>
+PortMask absent_ports(const Program& program) {
+  PortMask mask = 0;
+  int number = 0;
+  for_each_port(program, [&](const auto& p) {
+    if constexpr (requires { p.data; }) mask |= PortMask(p.data == nullptr) << number;
+    ++number;
+  });
+  return mask;
+}
+
+/// The carried load of a kernel.
+template <class Program, PortMask Absent>
+inline constexpr Carried kLoadWith =
+    kCarriedLoad<Program>.port >= 0 && (Absent >> kCarriedLoad<Program>.port & 1) ? Carried{} : kCarriedLoad<Program>;
+
+}  // namespace coda::sm90

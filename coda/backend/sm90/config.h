@@ -1,0 +1,14 @@
+// Shapes of the Hopper backend that a caller or a build without CUDA may need to know.
+#pragma once
+
+#include <cstdint>
+
+namespace coda::sm90 {
+
+/// Block of the output that one partial result covers, whatever the tile of the kernel that computes it: those of a
+/// program have shape (M, tiles_n(N)) or (tiles_m(M), N).
+inline constexpr std::int64_t kTileM = 128, kTileN = 128;
+constexpr std::int64_t tiles_m(std::int64_t m) { return (m + kTileM - 1) / kTileM; }
+constexpr std::int64_t tiles_n(std::int64_t n) { return (n + kTileN - 1) / kTileN; }
+
+}  // namespace coda::sm90

@@ -1,0 +1,95 @@
+#include "coda/backend/sm90/device.h"
+
+#include <cuda_runtime_api.h>
+#include <cutlass/version.h>
+
+#include <utility>
+
+#include "coda/core/error.h"
+
+namespace coda::sm90 {
+
+namespace {
+
+void check_memory(cudaError_t status, const char* function, std::size_t bytes) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();
+  throw Error(Status::device_error, std::string("DeviceBuffer: ") + function + " of " + std::to_string(bytes) +
+                                        " bytes: " + cudaGetErrorString(status));
+}
+
+}  // namespace
+
+bool available(std::string* why) {
+  int device = 0, major = 0, minor = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status == cudaSuccess) status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (status == cudaSuccess) status = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  std::string reason;
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    reason = std::string("no CUDA device: ") + cudaGetErrorString(status);
+  } else if (major != 9 || minor != 0) {
+    reason = "the current device has compute capability " + std::to_string(major) + "." + std::to_string(minor) +
+             ", expected 9.0";
+  }
+  if (why) *why = reason;
+  return reason.empty();
+}
+
+DeviceInfo device_info() {
+  int device = 0;
+  cudaDeviceProp p{};
+  cudaError_t status = cudaGetDevice(&device);
+  if (status == cudaSuccess) status = cudaGetDeviceProperties(&p, device);
+  DeviceInfo info;
+  if (status == cudaSuccess) status = cudaDriverGetVersion(&info.driver);
+  if (status == cudaSuccess) status = cudaRuntimeGetVersion(&info.runtime);
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    throw Error(Status::unsupported, std::string("device_info: no CUDA device: ") + cudaGetErrorString(status));
+  }
+  info.name = p.name;
+  info.compute_major = p.major;
+  info.compute_minor = p.minor;
+  info.multiprocessors = p.multiProcessorCount;
+  info.memory_bytes = p.totalGlobalMem;
+  info.cutlass =
+      std::to_string(CUTLASS_MAJOR) + "." + std::to_string(CUTLASS_MINOR) + "." + std::to_string(CUTLASS_PATCH);
+  return info;
+}
+
+DeviceBuffer::DeviceBuffer(std::size_t bytes) : size_(bytes) {
+  if (bytes > 0) check_memory(cudaMalloc(&data_, bytes), "cudaMalloc", bytes);
+}
+DeviceBuffer::~DeviceBuffer() { cudaFree(data_); }
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void DeviceBuffer::upload(const void* from, std::size_t bytes, std::size_t offset) {
+  synchronize();
+  check_memory(cudaMemcpy(static_cast<char*>(data_) + offset, from, bytes, cudaMemcpyHostToDevice), "upload", bytes);
+}
+void DeviceBuffer::download(void* to, std::size_t bytes, std::size_t offset) const {
+  synchronize();
+  check_memory(cudaMemcpy(to, static_cast<const char*>(data_) + offset, bytes, cudaMemcpyDeviceToHost), "download",
+               bytes);
+}
+void DeviceBuffer::fill(unsigned char value) {
+  if (size_ > 0) check_memory(cudaMemset(data_, value, size_), "cudaMemset", size_);
+  synchronize();
+}
+
+void synchronize() {
+  const cudaError_t status = cudaDeviceSynchronize();
+  if (status != cudaSuccess) {
+    throw Error(Status::device_error, std::string("synchronize: ") + cudaGetErrorString(status));
+  }
+}
+
+}  // namespace coda::sm90

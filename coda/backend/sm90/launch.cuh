@@ -1,0 +1,51 @@
+// What the host does around a kernel, apart from its types: checks, the device's properties, errors. Used by .cu files.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <string>
+
+#include "coda/core/error.h"
+#include "coda/core/tensor.h"
+
+namespace coda::sm90::detail {
+
+/// A product's name for messages: "gemm_rms_swiglu (M=.., N=.., K=.., nt)".
+struct Call {
+  const char* op;
+  std::int64_t m = 0, n = 0, k = 0;
+  Layout layout = Layout::nt;
+
+  std::string text() const;
+  [[noreturn]] void fail(Status status, const std::string& message) const;
+};
+
+/// Throws Error(device_error) naming the call and the CUDA function.
+void check(cudaError_t status, const Call& call, const char* function);
+
+/// Throws Error(unsupported) unless the address and the rows of a matrix are aligned; one row has no pitch to check.
+void check_aligned(const Call& call, const std::string& argument, const void* data, std::int64_t rows,
+                   std::int64_t pitch_bytes, std::int64_t alignment);
+
+struct Device {
+  int number = 0;
+  int multiprocessors = 0;
+};
+inline constexpr int kMaxDevices = 64;
+/// The current device, asked for its properties once; throws Error(unsupported) unless it is of compute capability 9.0.
+Device current_device(const Call& call);
+
+// ---- checks of the plain entry points
+
+/// Rows and columns of the product, from its operands; throws Error(invalid_argument) if they do not fit.
+Call describe(const char* op, const ConstMatrix& a, const ConstMatrix& b, Layout layout);
+enum class Presence { required, optional };
+void check_matrix(const Call& call, const char* argument, const ConstMatrix& x, std::int64_t rows, std::int64_t cols,
+                  DType dtype, Presence presence);
+void check_vector(const Call& call, const char* argument, const ConstVector& x, std::int64_t size, DType dtype,
+                  Presence presence);
+/// a's dtype, if it is one that the programs are built for.
+DType check_dtype(const Call& call, const ConstMatrix& a, const ConstMatrix& b);
+
+}  // namespace coda::sm90::detail
