@@ -1,0 +1,109 @@
+#include "coda/cli/arguments.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "coda/backend/sm90/device.h"
+#include "coda/core/error.h"
+
+namespace coda::cli {
+namespace {
+
+[[noreturn]] void refuse(const char* option, const std::string& message) {
+  throw CLI::ValidationError(option, message);
+}
+
+constexpr std::int64_t kLargest = std::int64_t{1} << 20;  // of one side of a shape
+
+std::string closest_names(const std::string& name) {
+  std::vector<std::string> close;
+  for (const Entry& e : catalog())
+    if (e.name.find(name) != std::string::npos || name.find(e.name) != std::string::npos) close.push_back(e.name);
+  return close.empty() ? "`coda programs` lists them" : fmt::format("did you mean {}?", fmt::join(close, ", "));
+}
+
+}  // namespace
+
+std::string to_string(const Shape& s) { return fmt::format("{}x{}x{}", s.m, s.n, s.k); }
+
+void add_case_arguments(CLI::App& command, CaseArguments& a) {
+  command.add_option("programs", a.programs, "Programs by name, as `coda programs` lists them; none: all of them");
+  command.add_option("--backend", a.backend, "cpu or sm90")->capture_default_str();
+  const auto list = [&](const char* flag, std::vector<std::string>& values, const char* help) {
+    command.add_option(flag, values, help)->delimiter(',')->allow_extra_args(false);
+  };
+  list("--dtype", a.dtypes, "bf16, fp16, fp32, fp64: a list by commas");
+  list("--layout", a.layouts, "nt (A B^T), nn (A B), tn (A^T B): a list by commas");
+  list("--shape", a.shapes, "MxNxK of the product, such as 300x520x200: a list by commas");
+}
+
+ops::Backend parse_backend(const std::string& text) {
+  if (text == "cpu") return ops::Backend::cpu;
+  if (text == "sm90") return ops::Backend::sm90;
+  refuse("--backend", fmt::format("expected cpu or sm90, got `{}`", text));
+}
+
+std::vector<DType> parse_dtypes(const std::vector<std::string>& texts) {
+  std::vector<DType> out;
+  for (const std::string& text : texts) {
+    const auto known = {DType::bf16, DType::fp16, DType::fp32, DType::fp64};
+    const auto* at = std::find_if(known.begin(), known.end(), [&](DType t) { return text == coda::name_of(t); });
+    if (at == known.end()) refuse("--dtype", fmt::format("expected bf16, fp16, fp32 or fp64, got `{}`", text));
+    out.push_back(*at);
+  }
+  return out;
+}
+
+std::vector<Layout> parse_layouts(const std::vector<std::string>& texts) {
+  std::vector<Layout> out;
+  for (const std::string& text : texts) {
+    const auto known = {Layout::nt, Layout::nn, Layout::tn};
+    const auto* at = std::find_if(known.begin(), known.end(), [&](Layout l) { return text == coda::name_of(l); });
+    if (at == known.end()) refuse("--layout", fmt::format("expected nt, nn or tn, got `{}`", text));
+    out.push_back(*at);
+  }
+  return out;
+}
+
+std::vector<Shape> parse_shapes(const std::vector<std::string>& texts) {
+  std::vector<Shape> out;
+  for (const std::string& text : texts) {
+    Shape s;
+    const char* p = text.data();
+    const char* const end = p + text.size();
+    for (std::int64_t* side : {&s.m, &s.n, &s.k}) {
+      const auto [next, status] = std::from_chars(p, end, *side);
+      const bool last = side == &s.k;
+      if (status != std::errc() || *side < 1 || *side > kLargest || (last ? next != end : next == end || *next != 'x'))
+        refuse("--shape",
+               fmt::format("expected MxNxK of numbers from 1 to {}, such as 300x520x200, got `{}`", kLargest, text));
+      p = next + 1;
+    }
+    out.push_back(s);
+  }
+  return out;
+}
+
+std::vector<const Entry*> parse_programs(const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (find_entry(name) == nullptr)
+      refuse("programs", fmt::format("expected the name of a program, got `{}`: {}", name, closest_names(name)));
+  std::vector<const Entry*> out;
+  for (const Entry& e : catalog())
+    if (names.empty() || std::find(names.begin(), names.end(), e.name) != names.end()) out.push_back(&e);
+  return out;
+}
+
+void require_backend(ops::Backend backend, const char* command) {
+  std::string why;
+  if (backend == ops::Backend::sm90 && !sm90::available(&why))
+    throw Error(Status::unsupported, fmt::format("{}: --backend: expected one that this build and machine have, got "
+                                                 "sm90, but {}",
+                                                 command, why));
+}
+
+}  // namespace coda::cli

@@ -1,0 +1,41 @@
+// What several subcommands read from their arguments. A value that makes no sense is a CLI::ValidationError that says
+// what was expected.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "coda/cli/catalog.h"
+#include "coda/core/tensor.h"
+#include "coda/ops/ops.h"
+
+namespace coda::cli {
+
+/// M, N, K of a product: (M, K) times (K, N).
+struct Shape {
+  std::int64_t m = 0, n = 0, k = 0;
+};
+std::string to_string(const Shape& shape);
+
+/// Lists of names as they were typed; the functions below give them a meaning.
+struct CaseArguments {
+  std::vector<std::string> programs, dtypes, layouts, shapes;
+  std::string backend = "cpu";
+};
+
+/// Registers the positional names and --backend, --dtype, --layout, --shape: lists, by commas or by repeating.
+void add_case_arguments(CLI::App& command, CaseArguments& arguments);
+
+ops::Backend parse_backend(const std::string& text);
+std::vector<DType> parse_dtypes(const std::vector<std::string>& texts);
+std::vector<Layout> parse_layouts(const std::vector<std::string>& texts);
+std::vector<Shape> parse_shapes(const std::vector<std::string>& texts);
+/// The entries of these exact names, in the catalog's order; all of it for none.
+std::vector<const Entry*> parse_programs(const std::vector<std::string>& names);
+
+/// Throws Error(unsupported) unless this build and machine have the backend.
+void require_backend(ops::Backend backend, const char* command);
+
+}  // namespace coda::cli

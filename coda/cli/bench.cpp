@@ -1,0 +1,176 @@
+// `coda bench`: each fused program beside the bare product of the same library and beside the unfused chain.
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "coda/cli/arguments.h"
+#include "coda/cli/bench_case.h"
+#include "coda/cli/commands.h"
+#include "coda/cli/progress.h"
+#include "coda/cli/table.h"
+#include "coda/core/error.h"
+
+namespace coda::cli {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+struct Arguments : CaseArguments {
+  int rounds = 15;
+  bool as_json = false, derivatives = false;
+};
+
+struct Row {
+  const Entry* entry;
+  DType type;
+  Layout layout;
+  Shape shape;
+  Times times = {};
+
+  double to_bare() const { return times.bare.median / times.fused.median; }
+  double to_unfused() const { return times.unfused.median / times.fused.median; }
+  double tflops() const {
+    return 2e-9 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k) /
+           times.fused.median;
+  }
+};
+
+std::vector<Row> rows_of(const Arguments& a) {
+  auto types = parse_dtypes(a.dtypes);
+  if (types.empty()) types = {DType::bf16};
+  for (const DType t : types)
+    if (t != DType::bf16 && t != DType::fp32)
+      throw CLI::ValidationError(
+          "--dtype", fmt::format("expected bf16 or fp32, whose bare product oneDNN has, got {}", coda::name_of(t)));
+  auto layouts = parse_layouts(a.layouts);
+  if (layouts.empty()) layouts = {Layout::nt, Layout::nn};
+  auto shapes = parse_shapes(a.shapes);
+  if (shapes.empty()) shapes = {{1024, 1024, 1024}, {2048, 2048, 2048}};
+  for (const Shape& s : shapes)
+    if (s.n % 2 != 0) throw CLI::ValidationError("--shape", fmt::format("expected an even N, got {}", to_string(s)));
+
+  std::vector<Row> rows;
+  for (const Shape& shape : shapes)
+    for (const Entry* e : parse_programs(a.programs)) {
+      if (e->bench == nullptr) {
+        if (!a.programs.empty())
+          throw CLI::ValidationError("programs", fmt::format("expected programs with a bare product to compare with, "
+                                                             "got {}",
+                                                             e->name));
+        continue;
+      }
+      for (const DType type : types)
+        for (const Layout layout : e->any_layout ? layouts : std::vector{e->layout})
+          rows.push_back({e, type, layout, shape});
+    }
+  return rows;
+}
+
+void print_table(const std::vector<Row>& rows) {
+  Table table({"program", "dtype", "layout", "shape", "bare ms", "fused ms", "unfused ms", "bare/fused",
+               "unfused/fused", "TFLOP/s"});
+  for (const Row& r : rows)
+    table.add({r.entry->name, coda::name_of(r.type), coda::name_of(r.layout), to_string(r.shape),
+               fmt::format("{:.3f}", r.times.bare.median), fmt::format("{:.3f}", r.times.fused.median),
+               fmt::format("{:.3f}", r.times.unfused.median), fmt::format("{:.2f}", r.to_bare()),
+               fmt::format("{:.2f}", r.to_unfused()), fmt::format("{:.2f}", r.tflops())});
+  table.print(4);
+  const auto lowest = [&](const char* what, double (Row::*ratio)() const) {
+    const Row& r = *std::min_element(rows.begin(), rows.end(),
+                                     [&](const Row& x, const Row& y) { return (x.*ratio)() < (y.*ratio)(); });
+    fmt::print("lowest {} {:.2f}: {} {} {} {}\n", what, (r.*ratio)(), r.entry->name, coda::name_of(r.type),
+               coda::name_of(r.layout), to_string(r.shape));
+  };
+  lowest("bare/fused", &Row::to_bare);
+  lowest("unfused/fused", &Row::to_unfused);
+  fmt::print("{} threads; medians\n", omp_get_max_threads());
+}
+
+json header(const Arguments& a) {
+  return {{"command", "bench"}, {"backend", a.backend}, {"threads", omp_get_max_threads()}, {"rounds", a.rounds}};
+}
+
+void bench_derivatives(const Arguments& a) {
+  const auto rows = measure_derivatives(a.rounds);
+  if (a.as_json) {
+    json j = header(a);
+    j["derivatives"] = json::array();
+    for (const DerivativeTimes& r : rows)
+      j["derivatives"].push_back({{"dtype", coda::name_of(r.type)},
+                                  {"what", r.what},
+                                  {"derived_ms", r.derived},
+                                  {"written_ms", r.written},
+                                  {"written_over_derived", r.written / r.derived}});
+    fmt::print("{}\n", j.dump(1));
+    return;
+  }
+  Table table({"SwiGLU backward", "dtype", "derived ms", "by hand ms", "by hand/derived"});
+  for (const DerivativeTimes& r : rows)
+    table.add({r.what, coda::name_of(r.type), fmt::format("{:.4f}", r.derived), fmt::format("{:.4f}", r.written),
+               fmt::format("{:.2f}", r.written / r.derived)});
+  table.print(2);
+}
+
+void bench(const Arguments& a) {
+  if (parse_backend(a.backend) != ops::Backend::cpu)
+    throw Error(Status::unsupported,
+                "bench: --backend: expected cpu, got sm90: GPU speed is measured by the executables in bench/gpu");
+  if (a.rounds < 1) throw CLI::ValidationError("--rounds", fmt::format("expected at least 1, got {}", a.rounds));
+  if (a.derivatives) return bench_derivatives(a);
+  std::vector<Row> rows = rows_of(a);
+  CaseProgress progress("bench", static_cast<std::int64_t>(rows.size()));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Row& r = rows[i];
+    progress.update(static_cast<std::int64_t>(i), fmt::format("{} {}", r.entry->name, to_string(r.shape)));
+    BenchCase c(r.type, r.layout, r.shape);
+    r.entry->bench(c);
+    r.times = measure(c, a.rounds);
+  }
+  progress.finish();
+  if (!a.as_json) return print_table(rows);
+  json j = header(a);
+  j["seconds"] = progress.seconds();
+  j["rows"] = json::array();
+  for (const Row& r : rows)
+    j["rows"].push_back({{"program", r.entry->name},
+                         {"dtype", coda::name_of(r.type)},
+                         {"layout", coda::name_of(r.layout)},
+                         {"shape", {r.shape.m, r.shape.n, r.shape.k}},
+                         {"bare_ms", r.times.bare.median},
+                         {"fused_ms", r.times.fused.median},
+                         {"unfused_ms", r.times.unfused.median},
+                         {"bare_best_ms", r.times.bare.best},
+                         {"fused_best_ms", r.times.fused.best},
+                         {"unfused_best_ms", r.times.unfused.best},
+                         {"bare_over_fused", r.to_bare()},
+                         {"unfused_over_fused", r.to_unfused()},
+                         {"tflops", r.tflops()}});
+  fmt::print("{}\n", j.dump(1));
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("bench", "Time programs beside the bare product and the unfused chain");
+  const auto a = std::make_shared<Arguments>();
+  add_case_arguments(*command, *a);
+  command->add_option("--rounds", a->rounds, "Timed calls of each, in turn; medians are shown")->capture_default_str();
+  command->add_flag("--derivatives", a->derivatives, "Time SwiGLU's derived backward beside one written by hand");
+  command->add_flag("--json", a->as_json, "Print one JSON document");
+  command->footer(
+      "bare: oneDNN's product of the same shape and type, alone. unfused: that product, stored, then all the rest in\n"
+      "one vectorised pass over memory on the same threads (the fewest passes that a chain can have). The three are\n"
+      "timed in turn, on random data; above 1 in bare/fused or unfused/fused the fused program is faster.\n"
+      "Defaults: bf16, nt and nn, 1024x1024x1024 and 2048x2048x2048.\n"
+      "Examples:\n"
+      "  coda bench\n"
+      "  coda bench gemm_rms_swiglu gemm_swiglu_backward --dtype bf16,fp32 --shape 2048x2048x2048\n"
+      "  coda bench --derivatives");
+  command->callback([a] { bench(*a); });
+}
+
+}  // namespace coda::cli

@@ -1,0 +1,76 @@
+// The command `coda`: exit status 0 when all went well, 1 when an operation or a check failed, 2 for a wrong call.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "coda/cli/commands.h"
+#include "coda/core/build_info.h"
+
+namespace {
+
+constexpr int kFailed = 1, kUsage = 2;
+
+int fail(int status, const char* message) {
+  std::fflush(stdout);
+  fmt::print(stderr, "coda: error: {}\n", message);
+  return status;
+}
+
+// CLI11 would only say that a subcommand is required.
+void refuse_unknown_subcommand(const CLI::App& app, const char* name) {
+  std::string known;
+  for (const CLI::App* s : app.get_subcommands(nullptr)) {
+    if (s->check_name(name)) return;
+    known += (known.empty() ? "" : ", ") + s->get_name();
+  }
+  throw CLI::ValidationError("subcommand", fmt::format("expected one of {}, got `{}`", known, name));
+}
+
+int run(CLI::App& app, int argc, char** argv) {
+  try {
+    if (argc > 1 && argv[1][0] != '-') refuse_unknown_subcommand(app, argv[1]);
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    const auto used = app.get_subcommands();
+    fail(kUsage, error.what());
+    fmt::print(stderr, "Try: coda{}{} --help\n", used.empty() ? "" : " ", used.empty() ? "" : used.front()->get_name());
+    return kUsage;
+  }
+  // What was printed may still be on its way: a full disk shows here.
+  return std::fflush(stdout) == 0 ? 0 : fail(kFailed, "stdout: expected to write all of the output, could not");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    CLI::App app("CODA: Transformer blocks as GEMM-epilogue programs.", "coda");
+    app.set_version_flag("--version", std::string("coda ") + coda::build_info().version, "Print the version");
+    app.require_subcommand(1);
+    app.footer(
+        "Examples:\n"
+        "  coda info                              what this build and this machine can do\n"
+        "  coda programs swiglu                   ports and formulas of the programs named so\n"
+        "  coda verify --all                      every program against fp64, all types and layouts\n"
+        "  coda verify gemm_lse --dtype bf16,fp32 --shape 300x520x200\n"
+        "  coda bench gemm_rms_swiglu --shape 2048x2048x2048\n"
+        "Exit status: 0 all went well; 1 an operation or a check failed; 2 a wrong call.\n"
+        "`coda <subcommand> --help` tells more.");
+    coda::cli::add_info(app);
+    coda::cli::add_programs(app);
+    coda::cli::add_verify(app);
+    coda::cli::add_bench(app);
+    coda::cli::add_train(app);
+    coda::cli::add_generate(app);
+    return run(app, argc, argv);
+  } catch (const std::bad_alloc&) {
+    return fail(kFailed, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(kFailed, error.what());
+  }
+}

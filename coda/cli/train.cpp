@@ -1,0 +1,218 @@
+// `coda train`: a byte-level language model on a text file, through the programs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "coda/cli/commands.h"
+#include "coda/cli/threads.h"
+#include "coda/core/error.h"
+#include "coda/nn/compare.h"
+#include "coda/nn/file.h"
+#include "coda/nn/trainer.h"
+
+namespace coda::cli {
+namespace {
+
+struct Arguments {
+  nn::TrainOptions train;
+  nn::RunOptions run;
+  std::string dtype = "bf16";
+  double minutes = 0;
+  std::int64_t compare = 0;
+  int threads = 0;
+  bool resume = false, json = false, quiet = false;
+};
+
+std::atomic<bool> interrupt_seen{false};
+
+/// While it lives, the first Ctrl-C (or SIGTERM) asks the run to stop; a second one kills it.
+class CatchInterrupt {
+ public:
+  CatchInterrupt() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { interrupt_seen = true; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    for (std::size_t i = 0; i < 2; ++i) ::sigaction(kSignals[i], &action, &before_[i]);
+  }
+  CatchInterrupt(const CatchInterrupt&) = delete;
+  CatchInterrupt& operator=(const CatchInterrupt&) = delete;
+  ~CatchInterrupt() {
+    for (std::size_t i = 0; i < 2; ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+  }
+
+ private:
+  static constexpr int kSignals[] = {SIGINT, SIGTERM};
+  struct sigaction before_[2];
+};
+
+nlohmann::ordered_json number(double x) { return std::isfinite(x) ? nlohmann::ordered_json(x) : nullptr; }
+
+/// Fits the run into the minutes that are given, by the speed that the first steps show.
+void choose_steps(nn::Trainer& trainer, double minutes, bool quiet) {
+  const nn::Trainer::Speed speed = trainer.measure();
+  const auto every = static_cast<double>(trainer.options().validate_every);
+  const double a_step = speed.step + (every > 0 ? speed.validation / every : 0);
+  // One part in fifty is kept for checkpoints.
+  const double left = 0.98 * 60 * minutes - speed.validation;
+  const auto steps = std::max<std::int64_t>(10, std::llround(left / a_step));
+  trainer.set_steps(steps);
+  if (!quiet) {
+    fmt::print(stderr, "{:.0f} ms a step: {} steps of {} tokens in {}\n", 1000 * speed.step, steps,
+               trainer.options().tokens_per_step(), nn::format_duration(60 * minutes));
+  }
+}
+
+void describe(const nn::TrainOptions& o) {
+  fmt::print(stderr, "{:.2f} M parameters in {}: {} layers of {} ({} query and {} key heads of {}), feed-forward {}\n",
+             static_cast<double>(o.model.parameters()) / 1e6, name_of(o.model.dtype), o.model.layers, o.model.hidden,
+             o.model.heads, o.model.kv_heads, o.model.head_dim, o.model.ffn);
+}
+
+void print_json(const nn::TrainResult& result, const std::string& out) {
+  const nlohmann::ordered_json json{{"checkpoint", out},
+                                    {"step", result.step},
+                                    {"steps", result.steps},
+                                    {"loss", number(result.loss)},
+                                    {"validation_loss", number(result.validation_loss)},
+                                    {"tokens_per_second", std::round(result.tokens_per_second)},
+                                    {"seconds", result.seconds},
+                                    {"interrupted", result.interrupted}};
+  fmt::print("{}\n", json.dump());
+}
+
+void train(Arguments& args) {
+  std::unique_ptr<nn::Trainer> trainer =
+      args.resume ? nn::Trainer::resume(args.run.out, args.train.data) : std::make_unique<nn::Trainer>(args.train);
+  if (!args.quiet) describe(trainer->options());
+  if (!args.resume && args.minutes > 0) choose_steps(*trainer, args.minutes, args.quiet);
+  const CatchInterrupt signals;
+  args.run.interrupted = [] { return interrupt_seen.load(); };
+  const nn::TrainResult result = trainer->run(args.run);
+  if (args.json) {
+    print_json(result, args.run.out.string());
+  } else {
+    fmt::print(
+        "step {} of {}: loss {:.4f}, validation loss {:.4f} nats per byte, {:.0f} tokens/s, {}; checkpoint in {}\n",
+        result.step, result.steps, result.loss, result.validation_loss, result.tokens_per_second,
+        nn::format_duration(result.seconds), args.run.out.string());
+  }
+  std::fflush(stdout);
+  if (result.interrupted) {
+    fmt::print(stderr, "interrupted; go on with: coda train --resume --out {}\n", args.run.out.string());
+    // As if the signal had not been caught, so that a shell's loop ends too.
+    std::signal(SIGINT, SIG_DFL);
+    std::raise(SIGINT);
+  }
+}
+
+void run(Arguments args) {
+  set_threads(args.threads);
+  if (args.quiet) args.run.progress.mode = nn::ProgressOptions::Mode::off;
+  args.train.model.dtype = parse_dtype(args.dtype);
+  if (args.train.model.head_dim == 0 && args.train.model.heads > 0) {
+    args.train.model.head_dim = args.train.model.hidden / args.train.model.heads;
+  }
+  args.train.model.max_positions = args.train.seq;
+  if (args.train.rate_floor < 0) args.train.rate_floor = args.train.rate / 10;
+  if (args.compare > 0) {
+    if (args.train.data.empty()) throw CLI::RequiredError("--data");
+    const nn::Comparison result = nn::compare_with_unfused(
+        {.train = args.train, .steps = args.compare, .minutes = args.minutes, .progress = args.run.progress});
+    if (!args.run.out.empty()) {
+      std::filesystem::create_directories(args.run.out);
+      nn::AtomicFile file(args.run.out / "comparison.json");
+      file.write(nn::format_json(result) + "\n");
+      file.commit();
+    }
+    fmt::print("{}", args.json ? nn::format_json(result) + "\n" : nn::format_table(result));
+    return;
+  }
+  if (args.run.out.empty()) throw CLI::RequiredError("--out");
+  if (!args.resume) {
+    if (args.train.data.empty()) throw CLI::RequiredError("--data");
+    if ((args.train.steps > 0) == (args.minutes > 0)) {
+      throw CLI::ValidationError("--steps", "expected either --steps or --minutes");
+    }
+  }
+  train(args);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("train", "Train a LLaMA-style byte model on a text file");
+  auto args = std::make_shared<Arguments>();
+  nn::TrainOptions& t = args->train;
+  t.model.head_dim = 0;
+  t.rate_floor = -1;
+  std::vector<CLI::Option*> fixed;  // what a resumed run takes from its checkpoint
+  const auto option = [&](const std::string& name, auto& value, const std::string& help) {
+    fixed.push_back(command->add_option(name, value, help)->capture_default_str()->group("Model and training"));
+    return fixed.back();
+  };
+  command->add_option("--data", t.data, "Text file; its bytes are the tokens");
+  command->add_option("--out", args->run.out, "Folder for the checkpoint and log.jsonl");
+  auto* resume = command->add_flag("--resume", args->resume,
+                                   "Continue the run in --out, bitwise as if it had never stopped; model and training "
+                                   "options come from there");
+  option("--steps", t.steps, "Optimiser steps of the whole run, which the schedule spans");
+  option("--minutes", args->minutes,
+         "Choose --steps so that the run takes about this long here; the number is then fixed and stored");
+  option("--layers", t.model.layers, "Layers");
+  option("--hidden", t.model.hidden, "Width of the residual stream");
+  option("--heads", t.model.heads, "Query heads");
+  option("--kv-heads", t.model.kv_heads, "Key and value heads, a divisor of --heads");
+  option("--head-dim", t.model.head_dim, "Width of a head; 0: hidden / heads");
+  option("--ffn", t.model.ffn, "Width of the feed-forward");
+  option("--dtype", args->dtype, "bf16, fp16, fp32 or fp64; the master weights are fp32 (fp64) always");
+  fixed.push_back(command->add_flag("--qk-norm", t.model.qk_norm, "Norm each query and key head, as Qwen3 does")
+                      ->group("Model and training"));
+  fixed.push_back(command->add_flag("--tied", t.model.tied_embeddings, "Use the embedding matrix as the head too")
+                      ->group("Model and training"));
+  option("--batch", t.batch, "Sequences of a batch");
+  option("--seq", t.seq, "Tokens of a sequence");
+  option("--accumulation", t.accumulation, "Batches whose gradients make one step");
+  option("--lr", t.rate, "Peak learning rate");
+  option("--lr-floor", t.rate_floor, "Learning rate at the end of the cosine; -1: a tenth of --lr");
+  option("--warmup", t.warmup, "Steps of linear warm-up, at most a quarter of the run");
+  option("--weight-decay", t.adamw.weight_decay, "AdamW's, on matrices only");
+  option("--clip", t.adamw.clip_norm, "Largest norm of the gradient; 0: no limit");
+  option("--validation", t.validation, "Part of the text, from its end, to validate on");
+  option("--validate-every", t.validate_every, "Steps between validations; 0: only at the end");
+  option("--seed", t.seed, "Of the weights and the order of the data");
+  for (CLI::Option* o : fixed) o->excludes(resume);
+  command
+      ->add_option("--stop-after", args->run.stop_after, "Stop after this many steps, to be resumed; 0: go to the end")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--save-seconds", args->run.save_seconds, "Time between checkpoints")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--compare-unfused", args->compare,
+          "Train nothing; run this many steps (fewer if --minutes is given and they would take longer) with "
+          "the programs and with the same maths as separate passes, in fp32 and in bf16, print how they compare, "
+          "and leave comparison.json in --out if that is given")
+      ->check(CLI::PositiveNumber)
+      ->excludes(resume);
+  add_threads(*command, args->threads);
+  command->add_flag("--quiet", args->quiet, "No progress");
+  command->add_flag("--json", args->json, "The result as one JSON object");
+  command->footer(
+      "Examples:\n"
+      "  coda train --data book.txt --out run --minutes 3\n"
+      "  coda train --data book.txt --out run --steps 500 --layers 6 --hidden 384 --heads 6 --kv-heads 2 --ffn 1024\n"
+      "  coda train --resume --out run\n"
+      "Ctrl-C leaves a checkpoint that --resume goes on from.");
+  command->callback([args] { run(*args); });
+}
+
+}  // namespace coda::cli

@@ -1,0 +1,267 @@
+#include "coda/nn/trainer.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "coda/core/error.h"
+#include "coda/nn/log.h"
+
+namespace coda::nn {
+namespace {
+
+namespace fs = std::filesystem;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// FNV-1a: tells a changed text from the one that a run began with.
+std::string fingerprint(std::span<const std::uint8_t> text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::uint8_t byte : text) hash = (hash ^ byte) * 0x100000001b3u;
+  return fmt::format("{:016x}", hash);
+}
+
+constexpr const char* kText = "text";  // metadata key of the fingerprint
+
+std::string text_of(const TextData& data) {
+  return fmt::format("{} bytes, {}{}", data.train().size() + data.validation().size(), fingerprint(data.train()),
+                     fingerprint(data.validation()));
+}
+
+template <class Number>
+void parse(const Metadata& metadata, const char* key, Number& out) {
+  const auto it = metadata.find(key);
+  const std::string text = it == metadata.end() ? "" : it->second;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) {
+    throw Error(Status::invalid_argument,
+                fmt::format("checkpoint: training options: {}: expected a number, got '{}'", key, text));
+  }
+}
+
+/// `visit(name, number)` for each option that is a number.
+template <class Options, class Visit>
+void for_each_number(Options& o, const Visit& visit) {
+  visit("steps", o.steps);
+  visit("batch", o.batch);
+  visit("seq", o.seq);
+  visit("accumulation", o.accumulation);
+  visit("rate", o.rate);
+  visit("rate_floor", o.rate_floor);
+  visit("warmup", o.warmup);
+  visit("beta1", o.adamw.beta1);
+  visit("beta2", o.adamw.beta2);
+  visit("eps", o.adamw.eps);
+  visit("weight_decay", o.adamw.weight_decay);
+  visit("clip_norm", o.adamw.clip_norm);
+  visit("validation", o.validation);
+  visit("validate_every", o.validate_every);
+  visit("seed", o.seed);
+}
+
+}  // namespace
+
+void TrainOptions::check() const {
+  const auto require = [](bool ok, const char* option, const char* expected, auto got) {
+    if (ok) return;
+    throw Error(Status::invalid_argument, fmt::format("train: {}: expected {}, got {}", option, expected, got));
+  };
+  model.check();
+  constexpr std::int64_t limit = 1 << 20;
+  require(steps >= 0, "steps", "at least 0", steps);
+  require(batch >= 1 && batch <= limit, "batch", "a number from 1 to 2^20", batch);
+  require(seq >= 1 && seq <= limit, "seq", "a number from 1 to 2^20", seq);
+  require(seq <= model.max_positions, "seq", "at most the model's max_positions", seq);
+  require(accumulation >= 1 && accumulation <= limit, "accumulation", "a number from 1 to 2^20", accumulation);
+  require(std::isfinite(rate) && rate > 0, "rate", "a positive number", rate);
+  require(rate_floor >= 0 && rate_floor <= rate, "rate_floor", "a number from 0 to the rate", rate_floor);
+  require(warmup >= 0, "warmup", "at least 0", warmup);
+  require(validate_every >= 0, "validate_every", "at least 0 (0: only at the end)", validate_every);
+  require(model.vocab >= 256, "vocab", "at least 256, one token for each byte", model.vocab);
+}
+
+Metadata TrainOptions::to_metadata() const {
+  Metadata out{{"data", fs::absolute(data).string()}};
+  for_each_number(*this, [&](const char* key, auto value) { out.emplace(key, fmt::format("{}", value)); });
+  return out;
+}
+
+TrainOptions TrainOptions::from_metadata(const Metadata& metadata, const ModelConfig& model) {
+  TrainOptions options;
+  options.model = model;
+  if (const auto it = metadata.find("data"); it != metadata.end()) options.data = it->second;
+  for_each_number(options, [&](const char* key, auto& value) { parse(metadata, key, value); });
+  options.check();
+  return options;
+}
+
+std::vector<Parameter> parameters_of(Weights& weights) {
+  std::vector<Parameter> out;
+  for_each_tensor(weights, [&](const std::string& name, HostTensor& tensor) {
+    out.push_back({name, tensor.vector(), tensor.shape().size() > 1});
+  });
+  return out;
+}
+
+std::vector<ConstVector> vectors_of(const Weights& gradients) {
+  std::vector<ConstVector> out;
+  for_each_tensor(gradients, [&](const std::string&, const HostTensor& tensor) { out.push_back(tensor.vector()); });
+  return out;
+}
+
+void clear(Weights& gradients) {
+  for_each_tensor(gradients,
+                  [](const std::string&, HostTensor& tensor) { std::memset(tensor.data(), 0, tensor.bytes().size()); });
+}
+
+Trainer::Trainer(const TrainOptions& options)
+    : options_((options.check(), options)),
+      data_(options_.data, options_.data_options()),
+      weights_(make_weights(options_.model, options_.model.dtype)),
+      gradients_(make_weights(options_.model, gradient_dtype(options_.model.dtype))),
+      gradient_views_(vectors_of(gradients_)),
+      model_(std::make_unique<Model>(options_.model, weights_)) {
+  start();
+}
+
+void Trainer::start() {
+  initialise(weights_, options_.seed);
+  optimiser_.emplace(parameters_of(weights_), options_.adamw);
+  done_ = 0;
+}
+
+std::unique_ptr<Trainer> Trainer::resume(const fs::path& folder, const fs::path& data) {
+  const TrainingState state = read_training(folder);
+  TrainOptions options = TrainOptions::from_metadata(state.options, read_config(folder / "config.json"));
+  if (!data.empty()) options.data = data;
+  auto trainer = std::make_unique<Trainer>(options);
+  const auto text = state.options.find(kText);
+  const std::string expected = text == state.options.end() ? "none" : text->second;
+  if (const std::string got = text_of(trainer->data_); got != expected) {
+    throw Error(Status::invalid_argument,
+                fmt::format("resume: {}: expected the text that the run began with ({}), got {}", options.data.string(),
+                            expected, got));
+  }
+  trainer->done_ = load_training(folder, *trainer->optimiser_).step;
+  return trainer;
+}
+
+void Trainer::set_steps(std::int64_t steps) {
+  if (done_ != 0) {
+    throw Error(Status::invalid_argument,
+                fmt::format("train: steps: expected a run that has not begun, got step {}", done_));
+  }
+  options_.steps = steps;
+  options_.check();
+}
+
+Trainer::Speed Trainer::measure() {
+  if (done_ != 0) {
+    throw Error(Status::invalid_argument,
+                fmt::format("train: measure: expected a run that has not begun, got step {}", done_));
+  }
+  const auto median_seconds = [](const auto& work) {
+    work();  // makes oneDNN's kernels and lays the memory out
+    std::array<double, 5> seconds{};
+    for (double& s : seconds) {
+      const double begin = now();
+      work();
+      s = now() - begin;
+    }
+    std::sort(seconds.begin(), seconds.end());
+    return seconds[2];
+  };
+  Speed speed{median_seconds([&] { step(); }), 0};
+  if (const std::int64_t batches = data_.validation_batches(); batches > 0) {
+    const Batch batch = data_.validation_batch(0);
+    speed.validation = static_cast<double>(batches) * median_seconds([&] { model_->loss(batch); });
+  }
+  start();
+  return speed;
+}
+
+Trainer::Step Trainer::step() {
+  clear(gradients_);
+  double loss = 0;
+  for (std::int64_t i = 0; i < options_.accumulation; ++i) {
+    loss += model_->forward_backward(data_.next_batch(done_ * options_.accumulation + i), gradients_);
+  }
+  const double scale = 1.0 / static_cast<double>(options_.tokens_per_step());
+  const StepResult update = optimiser_->step(gradient_views_, options_.schedule().at(done_), scale);
+  ++done_;
+  return {loss * scale, update};
+}
+
+double Trainer::validation_loss() {
+  double sum = 0;
+  std::int64_t tokens = 0;
+  for (std::int64_t i = 0; i < data_.validation_batches(); ++i) {
+    const Batch batch = data_.validation_batch(i);
+    sum += model_->loss(batch);
+    tokens += batch.rows * batch.seq;
+  }
+  return tokens == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(tokens);
+}
+
+void Trainer::save(const fs::path& folder) const {
+  TrainingState state{done_, options_.seed, options_.to_metadata()};
+  state.options[kText] = text_of(data_);
+  save_checkpoint(folder, options_.model, weights_, &*optimiser_, &state);
+}
+
+TrainResult Trainer::run(const RunOptions& run) {
+  const std::int64_t first = done_;
+  const std::int64_t end = run.stop_after > 0 ? std::min(options_.steps, done_ + run.stop_after) : options_.steps;
+  TrainLog log(run.out / "log.jsonl", first);
+  save(run.out);  // a folder that cannot be written is known before an hour is spent
+  TrainResult result{done_, options_.steps, std::numeric_limits<double>::quiet_NaN(), 0, 0, 0, false};
+  Progress progress("train", options_.steps, first, run.progress);
+  const double begin = now();
+  double saved = begin, paused = 0;
+  const auto training_seconds = [&] { return std::max(now() - begin - paused, 1e-9); };
+  while (done_ < end && !result.interrupted) {
+    const double step_begin = now(), rate = options_.schedule().at(done_);
+    const Step s = step();
+    const double tokens_per_second = static_cast<double>(options_.tokens_per_step()) / (now() - step_begin);
+    result.loss = s.loss;
+    nlohmann::ordered_json line{{"step", done_},
+                                {"loss", s.loss},
+                                {"gradient_norm", s.update.gradient_norm},
+                                {"rate", rate},
+                                {"tokens_per_second", std::round(tokens_per_second)}};
+    if (!s.update.applied)
+      progress.note(fmt::format("step {}: the gradient is not finite, nothing was changed", done_));
+    result.interrupted = run.interrupted && run.interrupted();
+    const bool last = done_ == end || result.interrupted;
+    const double pause = now();
+    if (last || (options_.validate_every > 0 && done_ % options_.validate_every == 0)) {
+      result.validation_loss = validation_loss();
+      if (std::isfinite(result.validation_loss)) {
+        line["validation_loss"] = result.validation_loss;
+        progress.note(
+            fmt::format("step {:5}  loss {:.4f}  validation loss {:.4f}", done_, s.loss, result.validation_loss));
+      }
+    }
+    log.write(line.dump());
+    if (last || now() - saved >= run.save_seconds) {
+      save(run.out);
+      saved = now();
+    }
+    paused += now() - pause;
+    progress.update_training(done_, s.loss, (done_ - first) * options_.tokens_per_step());
+  }
+  progress.finish();
+  if (done_ == first) result.validation_loss = validation_loss();
+  result.step = done_;
+  result.seconds = now() - begin;
+  result.tokens_per_second = static_cast<double>((done_ - first) * options_.tokens_per_step()) / training_seconds();
+  return result;
+}
+
+}  // namespace coda::nn

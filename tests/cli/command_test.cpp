@@ -1,0 +1,222 @@
+// `coda` from the outside: help, exit status, errors, and the JSON of info, programs, verify and bench.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/cli/run_command.h"
+
+namespace coda::test {
+namespace {
+
+using nlohmann::json;
+
+#define EXPECT_HAS(text, part) \
+  EXPECT_NE((text).find(part), std::string::npos) << "text: \"" << (text) << "\"\nlacks: " << (part)
+
+json json_of(const std::vector<std::string>& arguments) {
+  const CommandResult r = run_coda(arguments);
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(r.err, "");
+  json j = json::parse(r.out, nullptr, false);
+  EXPECT_FALSE(j.is_discarded()) << "not JSON: " << r.out.substr(0, 200);
+  return j;
+}
+
+void expect_usage_error(const std::vector<std::string>& arguments, const std::vector<std::string>& parts) {
+  const CommandResult r = run_coda(arguments);
+  EXPECT_EQ(r.status, 2) << r.err;
+  EXPECT_EQ(r.out, "");
+  EXPECT_EQ(r.err.rfind("coda: error: ", 0), 0U) << r.err;
+  for (const std::string& part : parts) EXPECT_HAS(r.err, part);
+}
+
+std::set<std::string> names_of(const json& list, const char* key) {
+  std::set<std::string> names;
+  for (const json& e : list) names.insert(e.at(key).get<std::string>());
+  return names;
+}
+
+TEST(CodaHelp, TellsSubcommandsExamplesAndExitStatus) {
+  const CommandResult r = run_coda({"--help"});
+  EXPECT_EQ(r.status, 0);
+  for (const char* part : {"info", "programs", "verify", "bench", "train", "generate", "Examples:", "Exit status:"})
+    EXPECT_HAS(r.out, part);
+}
+
+TEST(CodaHelp, EachSubcommandHasOptionsAndExamples) {
+  for (const char* name : {"info", "programs", "verify", "bench"}) {
+    const CommandResult r = run_coda({name, "--help"});
+    EXPECT_EQ(r.status, 0) << name;
+    EXPECT_HAS(r.out, "--json");
+    EXPECT_HAS(r.out, "Example");
+  }
+}
+
+TEST(CodaHelp, VersionIsOneLine) {
+  const CommandResult r = run_coda({"--version"});
+  EXPECT_EQ(r.status, 0);
+  EXPECT_EQ(r.out.rfind("coda ", 0), 0U) << r.out;
+}
+
+TEST(CodaUsage, WithoutSubcommandOrWithAnUnknownOneExitsWith2) {
+  expect_usage_error({}, {"subcommand", "Try: coda --help"});
+  expect_usage_error({"frobnicate"}, {"`frobnicate`", "verify"});
+}
+
+TEST(CodaUsage, UnknownOptionIsNamed) {
+  expect_usage_error({"verify", "--frobnicate"}, {"--frobnicate", "Try: coda verify --help"});
+  expect_usage_error({"info", "--frobnicate"}, {"--frobnicate"});
+}
+
+TEST(CodaUsage, WrongValueTellsWhatWasExpected) {
+  expect_usage_error({"verify", "--dtype", "int8"}, {"--dtype", "expected bf16, fp16, fp32 or fp64", "`int8`"});
+  expect_usage_error({"verify", "--layout", "tt"}, {"--layout", "expected nt, nn or tn", "`tt`"});
+  expect_usage_error({"verify", "--backend", "tpu"}, {"--backend", "expected cpu or sm90", "`tpu`"});
+  for (const char* shape : {"8", "8x8", "8x8x", "8x8x8x8", "0x8x8", "-1x8x8", "axbxc", "8x8x99999999999999999999"})
+    expect_usage_error({"verify", "--shape", shape}, {"--shape", "expected MxNxK", shape});
+  expect_usage_error({"verify", "--seed", "x"}, {"--seed"});
+  expect_usage_error({"bench", "--dtype", "fp16"}, {"--dtype", "expected bf16 or fp32"});
+  expect_usage_error({"bench", "--shape", "8x7x8"}, {"--shape", "even N"});
+  expect_usage_error({"bench", "--rounds", "0"}, {"--rounds"});
+  expect_usage_error({"bench", "rms_finalize"}, {"rms_finalize"});
+}
+
+TEST(CodaUsage, UnknownProgramIsAnsweredByItsLikes) {
+  expect_usage_error({"verify", "swiglu"}, {"`swiglu`", "gemm_rms_swiglu", "gemm_swiglu_backward"});
+  expect_usage_error({"verify", "nonsense"}, {"`nonsense`", "coda programs"});
+  expect_usage_error({"programs", "nonsense"}, {"`nonsense`"});
+}
+
+TEST(CodaOutput, FullDiskIsAnError) {
+  const CommandResult r = run_coda({"programs"}, "/dev/full");
+  EXPECT_EQ(r.status, 1);
+  EXPECT_EQ(r.err.rfind("coda: error: ", 0), 0U) << r.err;
+}
+
+TEST(CodaInfo, JsonTellsBuildMachineAndBackends) {
+  const json j = json_of({"info", "--json"});
+  EXPECT_EQ(j.at("command"), "info");
+  EXPECT_TRUE(j.at("commit").is_string());
+  EXPECT_FALSE(j.at("build").at("compiler").get<std::string>().empty());
+  EXPECT_GE(j.at("cpu").at("threads").get<int>(), 1);
+  EXPECT_EQ(j.at("onednn").at("version").get<std::string>().find_first_not_of("0123456789."), std::string::npos);
+  EXPECT_TRUE(j.at("backends").at("cpu").at("available").get<bool>());
+  const json& sm90 = j.at("backends").at("sm90");
+  EXPECT_EQ(sm90.at("available").get<bool>(), !j.at("devices").empty());
+  EXPECT_EQ(sm90.at("available").get<bool>(), !sm90.contains("why_not"));
+}
+
+TEST(CodaInfo, TextSaysTheSame) {
+  const CommandResult r = run_coda({"info"});
+  EXPECT_EQ(r.status, 0);
+  for (const char* part : {"coda ", "compiler", "oneDNN", "cpu: available", "sm90: "}) EXPECT_HAS(r.out, part);
+}
+
+TEST(CodaPrograms, JsonHasPortsFormulaAndUniqueNames) {
+  const json list = json_of({"programs", "--json"}).at("programs");
+  const auto names = names_of(list, "name");
+  EXPECT_EQ(names.size(), list.size());
+  for (const char* name :
+       {"gemm", "gemm_residual_rms", "gemm_residual_layernorm", "gemm_rms", "gemm_layernorm", "gemm_rms_swiglu",
+        "gemm_rms_rope", "gemm_rms_qknorm_rope", "gemm_lse", "linear_cross_entropy", "gemm_rms_backward",
+        "gemm_layernorm_backward", "gemm_swiglu_backward", "gemm_activation_backward", "rope_backward",
+        "qknorm_rope_backward", "cross_entropy_backward", "linear_cross_entropy_backward", "rms_finalize"})
+    EXPECT_TRUE(names.count(name)) << name;
+  for (const json& e : list) {
+    EXPECT_FALSE(e.at("formula").get<std::string>().empty()) << e.at("name");
+    EXPECT_FALSE(e.at("ports").empty()) << e.at("name");
+    for (const json& p : e.at("ports"))
+      for (const char* key : {"name", "kind", "dtype", "shape"})
+        EXPECT_FALSE(p.at(key).get<std::string>().empty()) << e.at("name") << " " << key;
+  }
+}
+
+TEST(CodaPrograms, PortKindsComeFromTheProgram) {
+  const json list = json_of({"programs", "gemm_rms_swiglu", "--json"}).at("programs");
+  ASSERT_EQ(list.size(), 1U);
+  std::vector<std::string> kinds;
+  for (const json& p : list[0].at("ports")) kinds.push_back(p.at("kind").get<std::string>());
+  EXPECT_EQ(kinds, (std::vector<std::string>{"column vector", "tile store", "tile store, half width"}));
+}
+
+TEST(CodaPrograms, FilterKeepsWhatMatches) {
+  const CommandResult r = run_coda({"programs", "rope", "--names"});
+  EXPECT_EQ(r.status, 0);
+  EXPECT_EQ(r.out, "gemm_rms_rope\ngemm_rms_qknorm_rope\nrope_backward\nqknorm_rope_backward\n");
+}
+
+TEST(CodaVerify, EveryProgramPassesInEveryType) {
+  const json j = json_of({"verify", "--json", "--dtype", "bf16,fp16,fp32,fp64", "--shape", "70x96x40"});
+  EXPECT_EQ(j.at("failed"), 0);
+  EXPECT_EQ(j.at("skipped"), 0);
+  EXPECT_EQ(j.at("passed").get<std::size_t>(), j.at("rows").size());
+  EXPECT_EQ(names_of(j.at("rows"), "program"), names_of(json_of({"programs", "--json"}).at("programs"), "name"));
+  for (const json& row : j.at("rows")) {
+    EXPECT_EQ(row.at("verdict"), "ok") << row;
+    EXPECT_LE(row.at("relative").get<double>(), row.at("relative_limit").get<double>()) << row;
+    EXPECT_LE(row.at("error").get<double>(), row.at("bound").get<double>()) << row;
+  }
+}
+
+TEST(CodaVerify, TableNamesProgramAndTotal) {
+  const CommandResult r = run_coda({"verify", "gemm_rms_swiglu", "--shape", "40x32x24", "--layout", "nt,nn,tn"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  for (const char* part : {"gemm_rms_swiglu", "bf16", "tn", "40x32x24", "preact", "bound", "0 failed"})
+    EXPECT_HAS(r.out, part);
+}
+
+TEST(CodaVerify, SeedDecidesTheData) {
+  const auto rows = [](const char* seed) {
+    return json_of({"verify", "gemm", "--shape", "20x16x24", "--seed", seed, "--json"}).at("rows");
+  };
+  EXPECT_EQ(rows("5"), rows("5"));
+  EXPECT_NE(rows("5"), rows("6"));
+}
+
+TEST(CodaVerify, ShapeThatFitsNoProgramIsAnError) {
+  const CommandResult r = run_coda({"verify", "gemm_rms_swiglu", "--shape", "4x3x5"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_HAS(r.out, "N must be even");
+  EXPECT_HAS(r.err, "nothing was checked");
+}
+
+TEST(CodaVerify, BackendThatIsNotThereIsNamed) {
+  if (json_of({"info", "--json"}).at("backends").at("sm90").at("available").get<bool>())
+    GTEST_SKIP() << "this machine has the sm90 backend";
+  const CommandResult r = run_coda({"verify", "gemm", "--backend", "sm90"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_HAS(r.err, "coda: error: verify: --backend");
+  EXPECT_HAS(r.err, "sm90");
+}
+
+TEST(CodaBench, JsonHasTimesAndRatios) {
+  const json j = json_of({"bench", "gemm_rms_swiglu", "gemm_swiglu_backward", "gemm_rms_qknorm_rope", "--dtype",
+                          "bf16,fp32", "--shape", "64x192x32", "--rounds", "1", "--json"});
+  EXPECT_EQ(j.at("rows").size(), 3U * 2 * 2);
+  for (const json& row : j.at("rows"))
+    for (const char* key : {"bare_ms", "fused_ms", "unfused_ms", "bare_over_fused", "unfused_over_fused", "tflops"})
+      EXPECT_GT(row.at(key).get<double>(), 0) << row << key;
+}
+
+TEST(CodaBench, EveryProgramRuns) {
+  const json j = json_of({"bench", "--shape", "40x96x24", "--rounds", "1", "--json"});
+  EXPECT_GE(names_of(j.at("rows"), "program").size(), 20U);
+}
+
+TEST(CodaBench, OnlyTheCpuIsTimedHere) {
+  const CommandResult r = run_coda({"bench", "--backend", "sm90"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_HAS(r.err, "coda: error: bench: --backend");
+}
+
+TEST(CodaBench, DerivedAndWrittenBackwardAreTimed) {
+  const json j = json_of({"bench", "--derivatives", "--rounds", "1", "--json"});
+  EXPECT_EQ(j.at("derivatives").size(), 4U);
+  for (const json& row : j.at("derivatives")) EXPECT_GT(row.at("written_over_derived").get<double>(), 0) << row;
+}
+
+}  // namespace
+}  // namespace coda::test

@@ -1,0 +1,228 @@
+// Attention against plain loops in fp64, its gradients against finite differences, and its promises.
+#include "coda/nn/attention.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <cstring>
+#include <tuple>
+#include <vector>
+
+#include "coda/nn/arena.h"
+#include "coda/nn/convert.h"
+#include "coda/nn/host_tensor.h"
+#include "coda/nn/rng.h"
+#include "tests/nn/scratch.h"
+
+namespace coda::nn {
+namespace {
+
+struct Sizes {
+  std::int64_t batch, heads, kv_heads, head_dim, queries, keys;
+  std::int64_t q_cols() const { return heads * head_dim; }
+  std::int64_t kv_cols() const { return kv_heads * head_dim; }
+};
+
+HostTensor random(DType dtype, std::int64_t rows, std::int64_t cols, std::uint64_t stream) {
+  HostTensor out(dtype, {rows, cols});
+  const Rng rng(3, stream);
+  visit_real(dtype, [&]<class T>(std::type_identity<T>) {
+    const auto values = out.values<T>();
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = convert_to<T>(rng.normal(i));
+  });
+  return out;
+}
+
+std::vector<double> widen(const HostTensor& t) {
+  std::vector<double> out(static_cast<std::size_t>(t.size()));
+  load_as(t.data(), t.dtype(), 0, t.size(), out.data());
+  return out;
+}
+
+/// softmax(q k^T / sqrt(d)) v by the definition, in fp64.
+std::vector<double> reference(const Sizes& s, const std::vector<double>& q, const std::vector<double>& k,
+                              const std::vector<double>& v, std::vector<double>* lse = nullptr) {
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  std::vector<double> out(q.size());
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const std::int64_t kv = h * s.kv_heads / s.heads;
+      for (std::int64_t i = 0; i < s.queries; ++i) {
+        const std::int64_t row = b * s.queries + i, visible = s.keys - s.queries + i + 1;
+        std::vector<double> weight(at(visible));
+        double sum = 0;
+        for (std::int64_t j = 0; j < visible; ++j) {
+          double dot = 0;
+          for (std::int64_t d = 0; d < s.head_dim; ++d) {
+            dot += q[at(row * s.q_cols() + h * s.head_dim + d)] *
+                   k[at((b * s.keys + j) * s.kv_cols() + kv * s.head_dim + d)];
+          }
+          weight[at(j)] = std::exp(dot / std::sqrt(static_cast<double>(s.head_dim)));
+          sum += weight[at(j)];
+        }
+        if (lse) (*lse)[at(row * s.heads + h)] = std::log(sum);
+        for (std::int64_t d = 0; d < s.head_dim; ++d) {
+          double value = 0;
+          for (std::int64_t j = 0; j < visible; ++j) {
+            value += weight[at(j)] * v[at((b * s.keys + j) * s.kv_cols() + kv * s.head_dim + d)];
+          }
+          out[at(row * s.q_cols() + h * s.head_dim + d)] = value / sum;
+        }
+      }
+    }
+  }
+  return out;
+}
+
+struct Tensors {
+  HostTensor q, k, v, out, lse;
+  Tensors(const Sizes& s, DType t)
+      : q(random(t, s.batch * s.queries, s.q_cols(), 1)),
+        k(random(t, s.batch * s.keys, s.kv_cols(), 2)),
+        v(random(t, s.batch * s.keys, s.kv_cols(), 3)),
+        out(t, {s.batch * s.queries, s.q_cols()}),
+        lse(t == DType::fp64 ? DType::fp64 : DType::fp32, {s.batch * s.queries, s.heads}) {}
+  Attention call(const Sizes& s) {
+    return {s.batch, s.heads, s.kv_heads, s.head_dim, q.matrix(), k.matrix(), v.matrix(), out.matrix(), lse.matrix()};
+  }
+};
+
+void expect_close(const std::vector<double>& got, const std::vector<double>& expected, double bound, const char* what) {
+  double scale = 0, worst = 0;
+  for (const double x : expected) scale = std::max(scale, std::abs(x));
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double error = std::abs(got[i] - expected[i]);
+    if (!(error <= worst)) worst = error;
+  }
+  EXPECT_TRUE(worst <= bound * scale) << what << ": expected an error up to " << bound * scale << ", got " << worst;
+}
+
+class AttentionOf : public ::testing::TestWithParam<std::tuple<DType, Sizes>> {};
+
+TEST_P(AttentionOf, EqualsTheDefinition) {
+  const auto [dtype, s] = GetParam();
+  Tensors t(s, dtype);
+  attention(t.call(s));
+  std::vector<double> lse(static_cast<std::size_t>(t.lse.size()));
+  const auto expected = reference(s, widen(t.q), widen(t.k), widen(t.v), &lse);
+  const double bound = dtype == DType::fp64 ? 1e-13 : dtype == DType::fp32 ? 2e-6 : dtype == DType::fp16 ? 2e-3 : 1e-2;
+  expect_close(widen(t.out), expected, bound, "out");
+  expect_close(widen(t.lse), lse, dtype == DType::fp64 ? 1e-13 : 2e-6, "lse");
+}
+
+INSTANTIATE_TEST_SUITE_P(TypesAndShapes, AttentionOf,
+                         ::testing::Combine(::testing::Values(DType::bf16, DType::fp16, DType::fp32, DType::fp64),
+                                            ::testing::Values(Sizes{1, 1, 1, 2, 1, 1},         // one token
+                                                              Sizes{2, 4, 2, 6, 5, 5},         // grouped
+                                                              Sizes{1, 3, 3, 16, 129, 129},    // past a block
+                                                              Sizes{2, 4, 1, 32, 256, 256},    // whole blocks
+                                                              Sizes{1, 2, 2, 64, 1, 300},      // a decoder's step
+                                                              Sizes{2, 2, 1, 8, 130, 200})));  // a cache before it
+
+class AttentionGradient : public ::testing::TestWithParam<Sizes> {};
+
+TEST_P(AttentionGradient, EqualsCentralDifferences) {
+  const Sizes s = GetParam();
+  Tensors t(s, DType::fp64);
+  attention(t.call(s));
+  const HostTensor dout = random(DType::fp64, s.batch * s.queries, s.q_cols(), 4);
+  HostTensor dq(DType::fp64, t.q.shape()), dk(DType::fp64, t.k.shape()), dv(DType::fp64, t.v.shape());
+  attention_backward({s.batch, s.heads, s.kv_heads, s.head_dim, t.q.matrix(), t.k.matrix(), t.v.matrix(),
+                      t.out.matrix(), dout.matrix(), t.lse.matrix(), dq.matrix(), dk.matrix(), dv.matrix()});
+  const auto value = [&] {
+    Tensors& m = t;
+    HostTensor out(DType::fp64, m.out.shape());
+    Attention call = m.call(s);
+    call.out = out.matrix();
+    call.lse = {};
+    attention(call);
+    double dot = 0;
+    for (std::int64_t i = 0; i < out.size(); ++i) {
+      dot += out.values<double>()[static_cast<std::size_t>(i)] * dout.values<double>()[static_cast<std::size_t>(i)];
+    }
+    return dot;
+  };
+  const auto check = [&](const char* what, HostTensor& in, const HostTensor& gradient) {
+    const auto x = in.values<double>();
+    const auto g = gradient.values<double>();
+    for (std::size_t i = 0; i < x.size(); i += std::max<std::size_t>(1, x.size() / 40)) {
+      const double before = x[i], step = 1e-5;
+      x[i] = before + step;
+      const double above = value();
+      x[i] = before - step;
+      const double below = value();
+      x[i] = before;
+      const double numeric = (above - below) / (2 * step);
+      EXPECT_TRUE(std::abs(numeric - g[i]) <= 1e-8 * (1 + std::abs(numeric)))
+          << what << '[' << i << "]: expected " << numeric << ", got " << g[i];
+    }
+  };
+  check("dq", t.q, dq);
+  check("dk", t.k, dk);
+  check("dv", t.v, dv);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGradient,
+                         ::testing::Values(Sizes{1, 1, 1, 2, 1, 1}, Sizes{2, 4, 2, 6, 5, 5},
+                                           Sizes{1, 2, 1, 4, 131, 131}, Sizes{1, 4, 4, 4, 3, 7}));
+
+TEST(AttentionPromise, BitsDoNotDependOnThreads) {
+  const Sizes s{2, 4, 2, 32, 200, 200};
+  const int before = omp_get_max_threads();
+  std::vector<std::vector<std::byte>> results;
+  for (const int threads : {1, 2, 5}) {
+    omp_set_num_threads(threads);
+    Tensors t(s, DType::bf16);
+    attention(t.call(s));
+    const HostTensor dout = random(DType::bf16, s.batch * s.queries, s.q_cols(), 4);
+    HostTensor d(DType::bf16, {s.batch * s.queries, s.q_cols() + 2 * s.kv_cols()});
+    attention_backward({s.batch, s.heads, s.kv_heads, s.head_dim, t.q.matrix(), t.k.matrix(), t.v.matrix(),
+                        t.out.matrix(), dout.matrix(), t.lse.matrix(), columns_of(d.matrix(), 0, s.q_cols()),
+                        columns_of(d.matrix(), s.q_cols(), s.kv_cols()),
+                        columns_of(d.matrix(), s.q_cols() + s.kv_cols(), s.kv_cols())});
+    results.emplace_back(t.out.bytes().begin(), t.out.bytes().end());
+    results.back().insert(results.back().end(), d.bytes().begin(), d.bytes().end());
+  }
+  omp_set_num_threads(before);
+  EXPECT_TRUE(results[0] == results[1]);
+  EXPECT_TRUE(results[0] == results[2]);
+}
+
+TEST(AttentionPromise, ATokenDoesNotSeeLaterOnes) {
+  const Sizes s{1, 2, 1, 8, 140, 140};
+  Tensors a(s, DType::fp32), b(s, DType::fp32);
+  for (std::int64_t r = 70; r < s.keys; ++r) {
+    for (std::int64_t c = 0; c < s.kv_cols(); ++c) {
+      b.k.values<float>()[static_cast<std::size_t>(r * s.kv_cols() + c)] += 1;
+      b.v.values<float>()[static_cast<std::size_t>(r * s.kv_cols() + c)] -= 1;
+    }
+  }
+  attention(a.call(s));
+  attention(b.call(s));
+  EXPECT_EQ(std::memcmp(a.out.data(), b.out.data(), static_cast<std::size_t>(70 * s.q_cols()) * sizeof(float)), 0);
+  EXPECT_NE(std::memcmp(a.out.data(), b.out.data(), a.out.bytes().size()), 0);
+}
+
+TEST(AttentionErrors, NameTheArgument) {
+  const Sizes s{1, 4, 2, 8, 6, 6};
+  Tensors t(s, DType::fp32);
+  Attention call = t.call(s);
+  call.kv_heads = 3;
+  testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "attention", "kv_heads", "divisor");
+  call = t.call(s);
+  call.k.rows = 4;
+  testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "k", "at least as many keys");
+  call = t.call(s);
+  call.v.cols = 8;
+  testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "v", "(6, 16)", "(6, 8)");
+  call = t.call(s);
+  call.out.dtype = DType::bf16;
+  testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "out", "fp32", "bf16");
+  call = t.call(s);
+  call.q.data = nullptr;
+  testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "q", "null pointer");
+}
+
+}  // namespace
+}  // namespace coda::nn

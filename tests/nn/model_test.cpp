@@ -1,0 +1,242 @@
+// The fused model against the unfused one and against its own promises.
+#include "coda/nn/model.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <cstring>
+#include <tuple>
+
+#include "coda/nn/generate.h"
+#include "coda/nn/trainer.h"
+#include "coda/nn/unfused.h"
+#include "tests/nn/scratch.h"
+#include "tests/nn/tiny_model.h"
+
+namespace coda::nn {
+namespace {
+
+using testing::lively_weights;
+using testing::random_batch;
+using testing::tiny_config;
+
+/// Larger than one tile of the programs in every direction.
+ModelConfig wide_config(DType dtype, bool qk_norm, bool tied) {
+  ModelConfig config = tiny_config(qk_norm, tied);
+  config.vocab = 300;
+  config.hidden = 264;
+  config.ffn = 280;
+  config.heads = 6;
+  config.kv_heads = 2;
+  config.head_dim = 50;
+  config.dtype = dtype;
+  return config;
+}
+
+Weights starting_weights(const ModelConfig& config) {
+  Weights weights = make_weights(config, config.dtype);
+  initialise(weights, 11);
+  return weights;
+}
+
+double relative_error(const Weights& got, const Weights& expected) {
+  std::vector<const HostTensor*> reference;
+  for_each_tensor(expected, [&](const std::string&, const HostTensor& t) { reference.push_back(&t); });
+  std::size_t number = 0;
+  double worst = 0;
+  for_each_tensor(got, [&](const std::string&, const HostTensor& t) {
+    double error = 0, norm = 0;
+    const auto a = t.values<float>(), b = reference[number++]->values<float>();
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+      error += difference * difference;
+      norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+    }
+    const double part = std::sqrt(error / norm);
+    if (!(part <= worst)) worst = part;
+  });
+  return worst;
+}
+
+class FusedAgainstUnfused : public ::testing::TestWithParam<std::tuple<DType, bool, bool>> {};
+
+TEST_P(FusedAgainstUnfused, LossAndGradientsAgree) {
+  const auto [dtype, qk_norm, tied] = GetParam();
+  const ModelConfig config = wide_config(dtype, qk_norm, tied);
+  const Weights weights = starting_weights(config);
+  Weights fused_gradients = make_weights(config, DType::fp32), unfused_gradients = make_weights(config, DType::fp32);
+  const Batch batch = random_batch(5, 61, config.vocab, 9);
+  Model fused(config, weights);
+  UnfusedModel unfused(config, weights);
+  const double a = fused.forward_backward(batch, fused_gradients);
+  const double b = unfused.forward_backward(batch, unfused_gradients);
+  const double loss_bound = dtype == DType::fp32 ? 1e-6 : 1e-3, gradient_bound = dtype == DType::fp32 ? 2e-5 : 0.03;
+  EXPECT_TRUE(std::abs(a - b) <= loss_bound * b) << a << " fused, " << b << " unfused";
+  const double error = relative_error(fused_gradients, unfused_gradients);
+  EXPECT_TRUE(error <= gradient_bound) << "gradients: expected up to " << gradient_bound << ", got " << error;
+  EXPECT_LT(fused.bytes_moved(), unfused.bytes_moved());
+  EXPECT_LT(fused.bytes_held(), unfused.bytes_held());
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, FusedAgainstUnfused,
+                         ::testing::Combine(::testing::Values(DType::fp32, DType::bf16, DType::fp16), ::testing::Bool(),
+                                            ::testing::Bool()));
+
+std::vector<std::byte> bytes_of(const Weights& weights) {
+  std::vector<std::byte> out;
+  for_each_tensor(weights, [&](const std::string&, const HostTensor& t) {
+    out.insert(out.end(), t.bytes().begin(), t.bytes().end());
+  });
+  return out;
+}
+
+TEST(ModelPromise, BitsDoNotDependOnThreads) {
+  const ModelConfig config = wide_config(DType::bf16, true, true);
+  const Weights weights = starting_weights(config);
+  const Batch batch = random_batch(5, 61, config.vocab, 9);
+  const int before = omp_get_max_threads();
+  std::vector<std::vector<std::byte>> gradients;
+  std::vector<double> losses;
+  for (const int threads : {1, 2, 7}) {
+    omp_set_num_threads(threads);
+    Weights g = make_weights(config, DType::fp32);
+    Model model(config, weights);
+    losses.push_back(model.forward_backward(batch, g));
+    gradients.push_back(bytes_of(g));
+  }
+  omp_set_num_threads(before);
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_EQ(losses[0], losses[2]);
+  EXPECT_TRUE(gradients[0] == gradients[1]);
+  EXPECT_TRUE(gradients[0] == gradients[2]);
+}
+
+TEST(ModelPromise, BatchesOfOtherSizesDoNotDisturbEachOther) {
+  const ModelConfig config = wide_config(DType::fp32, false, false);
+  const Weights weights = starting_weights(config);
+  Model model(config, weights), fresh(config, weights);
+  const Batch large = random_batch(5, 61, config.vocab, 9), small = random_batch(2, 61, config.vocab, 10);
+  const Batch shorter = random_batch(3, 8, config.vocab, 11);
+  const double expected = fresh.loss(small);
+  model.loss(large);
+  EXPECT_EQ(model.loss(small), expected);
+  model.loss(shorter);
+  EXPECT_EQ(model.loss(small), expected);
+}
+
+TEST(ModelPromise, AccumulatedGradientsAreThoseOfTheLargerBatch) {
+  const ModelConfig config = tiny_config(true, false);
+  const Weights weights = lively_weights(config, DType::fp64, 5);
+  const Batch whole = random_batch(4, 7, config.vocab, 9);
+  Weights expected = make_weights(config, DType::fp64), got = make_weights(config, DType::fp64);
+  Model model(config, weights);
+  const double loss = model.forward_backward(whole, expected);
+  double parts = 0;
+  for (std::size_t half = 0; half < 2; ++half) {
+    Batch part{2, 7, {}, {}};
+    const auto first = static_cast<std::ptrdiff_t>(half * 14);
+    part.inputs.assign(whole.inputs.begin() + first, whole.inputs.begin() + first + 14);
+    part.targets.assign(whole.targets.begin() + first, whole.targets.begin() + first + 14);
+    parts += model.forward_backward(part, got);
+  }
+  EXPECT_NEAR(parts, loss, 1e-12 * loss);
+  std::vector<const HostTensor*> reference;
+  for_each_tensor(expected, [&](const std::string&, const HostTensor& t) { reference.push_back(&t); });
+  std::size_t number = 0;
+  for_each_tensor(got, [&](const std::string& name, const HostTensor& t) {
+    const auto a = t.values<double>(), b = reference[number++]->values<double>();
+    for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-11 * (1 + std::abs(b[i]))) << name;
+  });
+}
+
+TEST(ModelPromise, LargeVocabulariesGoThroughTheHeadInBlocksOfRows) {
+  ModelConfig config = tiny_config(false, false);
+  config.vocab = 40000;  // so that 256 rows of logits are held, of the 300
+  config.layers = 1;
+  const Weights weights = lively_weights(config, DType::fp64, 5);
+  Weights fused_gradients = make_weights(config, DType::fp64), gradients = make_weights(config, DType::fp64);
+  const Batch batch = random_batch(3, 100, config.vocab, 9);
+  Model fused(config, weights);
+  UnfusedModel unfused(config, weights);
+  const double loss = unfused.forward_backward(batch, gradients);
+  EXPECT_NEAR(fused.forward_backward(batch, fused_gradients), loss, 1e-11 * loss);
+  const auto a = fused_gradients.final_norm.values<double>(), b = gradients.final_norm.values<double>();
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-10 * (1 + std::abs(b[i])));
+  const auto c = fused_gradients.head.values<double>(), d = gradients.head.values<double>();
+  for (std::size_t i = 0; i < c.size(); i += 97) EXPECT_NEAR(c[i], d[i], 1e-10 * (1 + std::abs(d[i])));
+}
+
+TEST(Decoder, TokenByTokenEqualsTheWholeText) {
+  for (const bool qk_norm : {false, true}) {
+    const ModelConfig config = tiny_config(qk_norm, false);
+    const Weights weights = lively_weights(config, DType::fp64, 5);
+    const Batch text = random_batch(1, 20, config.vocab, 4);
+    Decoder whole(config, weights, 20), stepwise(config, weights, 20);
+    const HostTensor expected = whole.all_logits(text.inputs);
+    std::span<const float> logits = stepwise.append(std::span(text.inputs).first(6));
+    for (std::size_t i = 5; i < 20; ++i) {
+      if (i > 5) logits = stepwise.append(std::span(text.inputs).subspan(i, 1));
+      for (std::size_t v = 0; v < logits.size(); ++v) {
+        const double e = expected.values<double>()[i * logits.size() + v];
+        ASSERT_NEAR(static_cast<double>(logits[v]), e, 1e-6 * (1 + std::abs(e))) << "token " << i << ", logit " << v;
+      }
+    }
+  }
+}
+
+TEST(Decoder, LossOfItsLogitsIsTheModels) {
+  const ModelConfig config = tiny_config(true, true);
+  const Weights weights = lively_weights(config, DType::fp64, 5);
+  const Batch text = random_batch(1, 20, config.vocab, 4);
+  Decoder decoder(config, weights, 20);
+  const HostTensor logits = decoder.all_logits(text.inputs);
+  const auto z = logits.values<double>();
+  const auto v = static_cast<std::size_t>(config.vocab);
+  double loss = 0;
+  for (std::size_t i = 0; i < 20; ++i) {
+    double sum = 0;
+    for (std::size_t j = 0; j < v; ++j) sum += std::exp(z[i * v + j]);
+    loss += std::log(sum) - z[i * v + static_cast<std::size_t>(text.targets[i])];
+  }
+  Model model(config, weights);
+  EXPECT_NEAR(model.loss(text), loss, 1e-10 * loss);
+}
+
+TEST(Generate, IsAFunctionOfItsSeedAndOutgrowsTheModelsPositions) {
+  ModelConfig config = tiny_config(false, false);
+  config.max_positions = 16;
+  const Weights weights = lively_weights(config, DType::fp32, 5);
+  const std::vector<std::int32_t> prompt{1, 2, 3};
+  const auto a = generate(config, weights, prompt, {.tokens = 50, .sample = {.seed = 3}});
+  const auto b = generate(config, weights, prompt, {.tokens = 50, .sample = {.seed = 3}});
+  const auto c = generate(config, weights, prompt, {.tokens = 50, .sample = {.seed = 4}});
+  EXPECT_EQ(a.size(), 50U);
+  EXPECT_EQ(a, b);
+  EXPECT_NE(a, c);
+}
+
+TEST(ModelErrors, NameTheArgument) {
+  const ModelConfig config = tiny_config(false, false);
+  const Weights weights = lively_weights(config, DType::fp32, 5);
+  Weights gradients = make_weights(config, DType::fp32);
+  Model model(config, weights);
+  Batch batch = random_batch(2, 4, config.vocab, 1);
+  batch.inputs[5] = 11;
+  testing::expect_error(
+      Status::invalid_argument, [&] { model.forward_backward(batch, gradients); }, "inputs", "below 11", "got 11 at 5");
+  batch = random_batch(2, 4, config.vocab, 1);
+  batch.targets[0] = -1;
+  testing::expect_error(Status::invalid_argument, [&] { model.loss(batch); }, "targets", "got -1 at 0");
+  batch.targets.pop_back();
+  testing::expect_error(Status::invalid_argument, [&] { model.loss(batch); }, "batch", "2 x 4");
+  Decoder decoder(config, weights, 4);
+  const std::vector<std::int32_t> long_text(5, 1), empty;
+  testing::expect_error(Status::invalid_argument, [&] { decoder.append(long_text); }, "tokens", "1 to 4", "got 5");
+  testing::expect_error(Status::invalid_argument, [&] { decoder.append(empty); }, "tokens", "got 0");
+  testing::expect_error(
+      Status::invalid_argument, [&] { generate(config, weights, empty, {}); }, "generate", "prompt", "got 0");
+}
+
+}  // namespace
+}  // namespace coda::nn

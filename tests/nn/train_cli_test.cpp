@@ -1,0 +1,215 @@
+// `coda train` and `coda generate` as a user calls them: exit status, messages, files.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "coda/nn/checkpoint.h"
+#include "tests/nn/scratch.h"
+
+namespace coda {
+namespace {
+
+using testing::Scratch;
+using testing::slurp;
+
+std::string text(std::size_t bytes) {
+  std::string out;
+  for (int i = 0; out.size() < bytes; ++i) out += "Line " + std::to_string(i * 7 % 31) + " of a short poem.\n";
+  return out;
+}
+
+struct Result {
+  int status;
+  std::string out, error;
+};
+
+class TrainCommand : public ::testing::Test {
+ protected:
+  Result coda(const std::string& arguments, const std::string& before = "") {
+    const std::string command = before + std::string(CODA_CLI_PATH) + ' ' + arguments + " >" +
+                                (scratch / "stdout").string() + " 2>" + (scratch / "stderr").string();
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), slurp(scratch / "stdout"),
+            slurp(scratch / "stderr")};
+  }
+  void expect_failure(int status, const std::string& arguments, std::initializer_list<const char*> words) {
+    const Result r = coda(arguments);
+    EXPECT_EQ(r.status, status) << arguments << '\n' << r.error;
+    for (const char* word : words) {
+      EXPECT_NE(r.error.find(word), std::string::npos) << "'" << word << "' is not in: " << r.error;
+    }
+  }
+  std::string model() const {
+    return " --layers 2 --hidden 32 --heads 4 --kv-heads 2 --ffn 48 --batch 4 --seq 32 --dtype fp32 --quiet ";
+  }
+  std::string path(const std::string& name) const { return (scratch / name).string(); }
+  std::string data() {
+    if (!std::filesystem::exists(scratch / "text.txt")) scratch.write("text.txt", text(9000));
+    return " --data " + path("text.txt");
+  }
+
+  Scratch scratch;
+};
+
+TEST_F(TrainCommand, TrainsStopsResumesAndGenerates) {
+  Result r = coda("train" + data() + model() + "--steps 8 --json --out " + path("whole"));
+  ASSERT_EQ(r.status, 0) << r.error;
+  const auto json = nlohmann::json::parse(r.out);
+  EXPECT_EQ(json["step"], 8);
+  EXPECT_GT(json["validation_loss"].get<double>(), 0);
+  r = coda("train" + data() + model() + "--steps 8 --stop-after 3 --out " + path("parts"));
+  ASSERT_EQ(r.status, 0) << r.error;
+  EXPECT_NE(r.out.find("step 3 of 8"), std::string::npos) << r.out;
+  ASSERT_EQ(coda("train --resume --quiet --threads 1 --out " + path("parts")).status, 0);
+  EXPECT_TRUE(slurp(scratch / "whole" / "model.safetensors") == slurp(scratch / "parts" / "model.safetensors"));
+
+  r = coda("generate " + path("whole") + " --prompt 'Line' --tokens 40 --seed 3");
+  ASSERT_EQ(r.status, 0) << r.error;
+  EXPECT_EQ(r.out.substr(0, 4), "Line");
+  EXPECT_EQ(r.out.size(), 45U);
+  EXPECT_EQ(coda("generate " + path("whole") + " --prompt 'Line' --tokens 40 --seed 3").out, r.out);
+  EXPECT_NE(coda("generate " + path("whole") + " --prompt 'Line' --tokens 40 --seed 4").out, r.out);
+  r = coda("generate " + path("whole") + " --ids 1,2,3 --tokens 5 --temperature 0 --json");
+  ASSERT_EQ(r.status, 0) << r.error;
+  EXPECT_EQ(nlohmann::json::parse(r.out)["tokens"].size(), 5U);
+}
+
+TEST_F(TrainCommand, ChoosesItsStepsByTheTimeThatIsGiven) {
+  const Result r = coda("train" + data() + model() + "--minutes 0.02 --json --out " + path("out"));
+  ASSERT_EQ(r.status, 0) << r.error;
+  const auto json = nlohmann::json::parse(r.out);
+  EXPECT_GE(json["steps"].get<int>(), 10);
+  EXPECT_EQ(json["step"], json["steps"]);
+  EXPECT_EQ(nn::read_training(scratch / "out").options.at("steps"), std::to_string(json["steps"].get<int>()));
+}
+
+TEST_F(TrainCommand, ComparesWithTheUnfusedModel) {
+  const Result r = coda("train" + data() + model() + "--compare-unfused 6 --json");
+  ASSERT_EQ(r.status, 0) << r.error;
+  const auto json = nlohmann::json::parse(r.out);
+  EXPECT_EQ(json["steps"], 6);
+  EXPECT_LE(json["fp32"]["largest_difference"].get<double>(), 1e-3);
+  EXPECT_LE(json["bf16"]["largest_part"].get<double>(), 1e-2);
+  EXPECT_NE(coda("train" + data() + model() + "--compare-unfused 6").out.find("fused / unfused"), std::string::npos);
+}
+
+TEST_F(TrainCommand, ControlCLeavesACheckpointAndEndsAsASignalDoes) {
+  const std::string folder = path("out");
+  const std::vector<std::string> words{CODA_CLI_PATH,
+                                       "train",
+                                       "--data",
+                                       path("text.txt"),
+                                       "--out",
+                                       folder,
+                                       "--steps",
+                                       "1000000",
+                                       "--quiet",
+                                       "--layers",
+                                       "1",
+                                       "--hidden",
+                                       "32",
+                                       "--heads",
+                                       "2",
+                                       "--kv-heads",
+                                       "1",
+                                       "--ffn",
+                                       "32",
+                                       "--seq",
+                                       "32",
+                                       "--batch",
+                                       "2",
+                                       "--validate-every",
+                                       "0"};
+  data();
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (std::freopen("/dev/null", "w", stdout) == nullptr || std::freopen("/dev/null", "w", stderr) == nullptr) {
+      ::_exit(126);
+    }
+    ::execv(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  // Some steps are done once the log has lines.
+  for (int i = 0; i < 600 && slurp(scratch / "out" / "log.jsonl").size() < 200; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  ::kill(child, SIGINT);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
+  EXPECT_GT(nn::read_training(folder).step, 0);
+  EXPECT_EQ(coda("train --resume --quiet --stop-after 2 --out " + folder).status, 0);
+  EXPECT_EQ(coda("generate --tokens 3 " + folder).status, 0);
+}
+
+TEST_F(TrainCommand, BadTextsAreErrors) {
+  const std::string rest = model() + "--steps 2 --out " + path("out");
+  expect_failure(1, "train --data " + path("none.txt") + rest, {"none.txt", "No such file"});
+  scratch.write("empty.txt", "");
+  expect_failure(1, "train --data " + path("empty.txt") + rest, {"empty.txt", "an empty file"});
+  scratch.write("short.txt", "a few words");
+  expect_failure(1, "train --data " + path("short.txt") + rest, {"short.txt", "at least 33 bytes", "32"});
+  expect_failure(1, "train --data " + scratch.path().string() + rest, {"expected a regular file"});
+}
+
+TEST_F(TrainCommand, BadArgumentsAreErrors) {
+  expect_failure(2, "train" + data() + model() + "--steps 2 --no-such-option --out " + path("out"),
+                 {"--no-such-option"});
+  expect_failure(2, "train" + data() + model() + "--steps two --out " + path("out"), {"two"});
+  expect_failure(2, "train" + data() + model() + "--steps 2", {"--out"});
+  expect_failure(2, "train" + model() + "--steps 2 --out " + path("out"), {"--data"});
+  expect_failure(2, "train" + data() + model() + "--out " + path("out"), {"--steps", "--minutes"});
+  expect_failure(2, "train --resume --seed 3 --out " + path("out"), {"--seed", "--resume"});
+  expect_failure(2, "train" + data() + " --dtype fp8 --steps 2 --out " + path("out"), {"--dtype", "fp8"});
+  expect_failure(1, "train" + data() + " --kv-heads 3 --steps 2 --out " + path("out"), {"kv_heads", "got 3"});
+  expect_failure(1, "train --resume --out " + path("nowhere"), {"nowhere", "training.safetensors"});
+  expect_failure(2, "generate", {"checkpoint"});
+  expect_failure(1, "generate " + path("nowhere"), {"nowhere", "config.json"});
+  EXPECT_FALSE(std::filesystem::exists(scratch / "out"));
+}
+
+TEST_F(TrainCommand, DamagedCheckpointsAreErrors) {
+  ASSERT_EQ(coda("train" + data() + model() + "--steps 2 --out " + path("out")).status, 0);
+  const std::string good = slurp(scratch / "out" / "model.safetensors");
+  scratch.write("out/model.safetensors", good.substr(0, good.size() / 2));
+  expect_failure(1, "generate " + path("out"), {"model.safetensors", "expected"});
+  scratch.write("out/model.safetensors", "not a checkpoint");
+  expect_failure(1, "generate " + path("out"), {"model.safetensors"});
+  scratch.write("out/model.safetensors", good);
+  scratch.write("out/config.json", "{");
+  expect_failure(1, "generate " + path("out"), {"config.json", "not JSON"});
+}
+
+TEST_F(TrainCommand, AFullDiskIsAnErrorAndTheOldCheckpointSurvives) {
+  ASSERT_EQ(coda("train" + data() + model() + "--steps 6 --stop-after 2 --out " + path("out")).status, 0);
+  const std::string before = slurp(scratch / "out" / "training.safetensors");
+  // 64 blocks of 512 bytes: neither file of the new checkpoint fits.
+  const Result r = coda("train --resume --quiet --out " + path("out"), "trap '' XFSZ; ulimit -f 64; ");
+  EXPECT_EQ(r.status, 1) << r.error;
+  EXPECT_NE(r.error.find("model.safetensors"), std::string::npos) << r.error;
+  EXPECT_TRUE(slurp(scratch / "out" / "training.safetensors") == before);
+  EXPECT_EQ(coda("train --resume --quiet --out " + path("out")).status, 0);
+}
+
+TEST_F(TrainCommand, HelpNamesEveryOption) {
+  const Result r = coda("train --help");
+  EXPECT_EQ(r.status, 0);
+  for (const char* option : {"--data", "--out", "--resume", "--minutes", "--kv-heads", "--qk-norm", "--accumulation",
+                             "--compare-unfused", "--threads", "--warmup", "Ctrl-C"}) {
+    EXPECT_NE(r.out.find(option), std::string::npos) << option;
+  }
+  EXPECT_NE(coda("generate --help").out.find("--top-p"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace coda

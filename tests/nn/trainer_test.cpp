@@ -1,0 +1,260 @@
+// Whole training runs: learning, resuming, logging, and what goes wrong.
+#include "coda/nn/trainer.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "coda/nn/compare.h"
+#include "tests/nn/scratch.h"
+
+namespace coda::nn {
+namespace {
+
+using testing::expect_error;
+using testing::Scratch;
+using testing::slurp;
+
+std::string rhyme(std::size_t bytes) {
+  std::string text;
+  for (int i = 0; text.size() < bytes; ++i) {
+    text += "The " + std::to_string(i * i % 97) + " sheep of " + std::to_string(i % 13) + " hills went home. ";
+  }
+  return text;
+}
+
+TrainOptions small_run(const std::filesystem::path& data, std::int64_t steps, DType dtype = DType::fp32) {
+  TrainOptions o;
+  o.data = data;
+  o.model.vocab = 256;
+  o.model.hidden = 32;
+  o.model.ffn = 48;
+  o.model.layers = 2;
+  o.model.heads = 4;
+  o.model.kv_heads = 2;
+  o.model.head_dim = 8;
+  o.model.max_positions = 32;
+  o.model.dtype = dtype;
+  o.steps = steps;
+  o.batch = 4;
+  o.seq = 32;
+  o.rate = 1e-2;
+  o.rate_floor = 1e-3;
+  o.warmup = 5;
+  o.validation = 0.1;
+  o.validate_every = 10;
+  o.seed = 7;
+  return o;
+}
+
+RunOptions quiet(const std::filesystem::path& out, std::int64_t stop_after = 0) {
+  RunOptions run;
+  run.out = out;
+  run.stop_after = stop_after;
+  run.progress.mode = ProgressOptions::Mode::off;
+  return run;
+}
+
+std::vector<nlohmann::json> log_of(const std::filesystem::path& folder) {
+  std::vector<nlohmann::json> lines;
+  std::istringstream in(slurp(folder / "log.jsonl"));
+  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+TEST(Training, LearnsALittleLanguage) {
+  const Scratch scratch;
+  Trainer trainer(small_run(scratch.write("text.txt", rhyme(20000)), 80));
+  const TrainResult result = trainer.run(quiet(scratch / "out"));
+  EXPECT_EQ(result.step, 80);
+  EXPECT_LT(result.loss, 2.0);
+  EXPECT_LT(result.validation_loss, 2.0);
+  const auto log = log_of(scratch / "out");
+  ASSERT_EQ(log.size(), 80U);
+  EXPECT_NEAR(log[0]["loss"].get<double>(), std::log(256.0), 0.1);
+  EXPECT_EQ(log[79]["step"], 80);
+  EXPECT_TRUE(log[79].contains("validation_loss"));
+  EXPECT_GT(log[40]["tokens_per_second"].get<double>(), 0);
+  EXPECT_GT(log[40]["gradient_norm"].get<double>(), 0);
+}
+
+TEST(Training, LearnsInEveryType) {
+  const Scratch scratch;
+  const auto text = scratch.write("text.txt", rhyme(20000));
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp64}) {
+    Trainer trainer(small_run(text, 60, dtype));
+    const TrainResult result = trainer.run(quiet(scratch / name_of(dtype)));
+    EXPECT_LT(result.loss, 2.6) << name_of(dtype);
+  }
+}
+
+class Resume : public ::testing::TestWithParam<DType> {};
+
+TEST_P(Resume, ContinuesBitwiseAsIfNeverStopped) {
+  const Scratch scratch;
+  TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 12, GetParam());
+  options.accumulation = 2;
+  options.model.qk_norm = true;
+  Trainer(options).run(quiet(scratch / "whole"));
+  Trainer(options).run(quiet(scratch / "parts", 5));
+  // What the first run wrote to its log after the checkpoint must not stay.
+  std::ofstream(scratch / "parts" / "log.jsonl", std::ios::app) << "{\"step\":6,\"loss\":1.0}\n{\"st";
+  const auto second = Trainer::resume(scratch / "parts");
+  EXPECT_EQ(second->steps_done(), 5);
+  second->run(quiet(scratch / "parts", 4));
+  Trainer::resume(scratch / "parts")->run(quiet(scratch / "parts"));
+  for (const char* file : {"model.safetensors", "training.safetensors", "config.json"}) {
+    EXPECT_TRUE(slurp(scratch / "whole" / file) == slurp(scratch / "parts" / file)) << file;
+  }
+  auto whole = log_of(scratch / "whole"), parts = log_of(scratch / "parts");
+  ASSERT_EQ(whole.size(), parts.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    for (const char* key : {"step", "loss", "gradient_norm", "rate"}) EXPECT_EQ(whole[i][key], parts[i][key]) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Resume, ::testing::Values(DType::fp32, DType::bf16, DType::fp16));
+
+TEST(Training, BitsDoNotDependOnThreads) {
+  const Scratch scratch;
+  const TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 6, DType::bf16);
+  const int before = omp_get_max_threads();
+  for (const int threads : {1, 3}) {
+    omp_set_num_threads(threads);
+    Trainer(options).run(quiet(scratch / std::to_string(threads)));
+  }
+  omp_set_num_threads(before);
+  for (const char* file : {"model.safetensors", "training.safetensors"}) {
+    EXPECT_TRUE(slurp(scratch / "1" / file) == slurp(scratch / "3" / file)) << file;
+  }
+}
+
+TEST(Training, AccumulationEqualsALargerBatch) {
+  const Scratch scratch;
+  TrainOptions large = small_run(scratch.write("text.txt", rhyme(9000)), 8, DType::fp64);
+  TrainOptions parts = large;
+  parts.batch = 2;
+  parts.accumulation = 2;
+  Trainer a(large), b(parts);
+  for (int i = 0; i < 8; ++i) {
+    const double expected = a.step().loss;
+    EXPECT_NEAR(b.step().loss, expected, 1e-9 * expected) << "step " << i;
+  }
+}
+
+TEST(Training, MeasuringItsSpeedLeavesNoTrace) {
+  const Scratch scratch;
+  const TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 3);
+  Trainer plain(options), measured(options);
+  const Trainer::Speed speed = measured.measure();
+  EXPECT_GT(speed.step, 0);
+  EXPECT_GT(speed.validation, 0);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(plain.step().loss, measured.step().loss);
+  expect_error(Status::invalid_argument, [&] { measured.measure(); }, "measure", "got step 3");
+  expect_error(Status::invalid_argument, [&] { measured.set_steps(9); }, "steps", "not begun");
+}
+
+TEST(Training, AnInterruptLeavesACheckpointThatCanBeResumed) {
+  const Scratch scratch;
+  const TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 10);
+  RunOptions run = quiet(scratch / "out");
+  int asked = 0;
+  run.interrupted = [&] { return ++asked == 4; };
+  const TrainResult result = Trainer(options).run(run);
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_EQ(result.step, 4);
+  EXPECT_EQ(read_training(scratch / "out").step, 4);
+  Trainer::resume(scratch / "out")->run(quiet(scratch / "out"));
+  Trainer(options).run(quiet(scratch / "whole"));
+  EXPECT_TRUE(slurp(scratch / "out" / "model.safetensors") == slurp(scratch / "whole" / "model.safetensors"));
+}
+
+TEST(Training, AFullDiskKeepsTheOldCheckpoint) {
+  const Scratch scratch;
+  const TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 6);
+  Trainer(options).run(quiet(scratch / "out", 3));
+  const std::string model = slurp(scratch / "out" / "model.safetensors");
+  const std::string training = slurp(scratch / "out" / "training.safetensors");
+  const auto resumed = Trainer::resume(scratch / "out");
+  resumed->step();
+  {
+    const testing::FullDisk full(20000);
+    expect_error(Status::io_error, [&] { resumed->save(scratch / "out"); }, "model.safetensors");
+  }
+  EXPECT_TRUE(slurp(scratch / "out" / "model.safetensors") == model);
+  EXPECT_TRUE(slurp(scratch / "out" / "training.safetensors") == training);
+  EXPECT_EQ(Trainer::resume(scratch / "out")->steps_done(), 3);
+}
+
+TEST(TrainingErrors, AnotherTextThanTheRunBeganWith) {
+  const Scratch scratch;
+  const auto text = scratch.write("text.txt", rhyme(9000));
+  Trainer(small_run(text, 4)).run(quiet(scratch / "out", 2));
+  const auto other = scratch.write("other.txt", rhyme(9000) + ".");
+  expect_error(
+      Status::invalid_argument, [&] { Trainer::resume(scratch / "out", other); }, "other.txt",
+      "the text that the run began with");
+  std::filesystem::rename(text, scratch / "moved.txt");
+  expect_error(Status::io_error, [&] { Trainer::resume(scratch / "out"); }, "text.txt");
+  EXPECT_EQ(Trainer::resume(scratch / "out", scratch / "moved.txt")->steps_done(), 2);
+}
+
+TEST(TrainingErrors, NameTheOption) {
+  const Scratch scratch;
+  const auto text = scratch.write("text.txt", rhyme(9000));
+  const auto refused = [&](auto change, const char* option, const char* got) {
+    TrainOptions options = small_run(text, 4);
+    change(options);
+    expect_error(Status::invalid_argument, [&] { Trainer trainer(options); }, option, got);
+  };
+  refused([](TrainOptions& o) { o.steps = -1; }, "steps", "-1");
+  refused([](TrainOptions& o) { o.batch = 0; }, "batch", "got 0");
+  refused([](TrainOptions& o) { o.seq = 33; }, "seq", "got 33");
+  refused([](TrainOptions& o) { o.accumulation = 0; }, "accumulation", "got 0");
+  refused([](TrainOptions& o) { o.rate = NAN; }, "rate", "nan");
+  refused([](TrainOptions& o) { o.rate_floor = 1; }, "rate_floor", "got 1");
+  refused([](TrainOptions& o) { o.warmup = -2; }, "warmup", "-2");
+  refused([](TrainOptions& o) { o.model.vocab = 255; }, "vocab", "255");
+  refused([](TrainOptions& o) { o.model.kv_heads = 3; }, "kv_heads", "got 3");
+  refused([](TrainOptions& o) { o.model.head_dim = 7; }, "head_dim", "got 7");
+  refused([](TrainOptions& o) { o.adamw.clip_norm = -1; }, "clip_norm", "-1");
+}
+
+TEST(TrainingErrors, ADamagedTrainingStateIsRefused) {
+  const Scratch scratch;
+  const auto text = scratch.write("text.txt", rhyme(9000));
+  Trainer(small_run(text, 4)).run(quiet(scratch / "out", 2));
+  const auto file = scratch / "out" / "training.safetensors";
+  const std::string good = slurp(file);
+  scratch.write("out/training.safetensors", std::string_view(good).substr(0, good.size() - 1));
+  expect_error(Status::invalid_argument, [&] { Trainer::resume(scratch / "out"); }, "training.safetensors");
+  std::filesystem::remove(file);
+  expect_error(Status::io_error, [&] { Trainer::resume(scratch / "out"); }, "training.safetensors");
+}
+
+TEST(Comparison, LossesOfFusedAndUnfusedStayTogether) {
+  const Scratch scratch;
+  const TrainOptions options = small_run(scratch.write("text.txt", rhyme(20000)), 100);
+  CompareOptions compare{options, 20, 0, {}};
+  compare.train.rate = 2e-3;
+  compare.progress.mode = ProgressOptions::Mode::off;
+  const Comparison result = compare_with_unfused(compare);
+  ASSERT_EQ(result.rows.size(), 2U);
+  EXPECT_EQ(result.steps, 20);
+  EXPECT_TRUE(result.rows[0].largest_difference() <= 1e-4) << result.rows[0].largest_difference();
+  EXPECT_TRUE(result.rows[1].largest_part() <= 1e-2) << result.rows[1].largest_part();
+  for (const auto& row : result.rows) {
+    EXPECT_EQ(row.fused.losses.size(), 20U);
+    EXPECT_LT(row.fused.bytes_moved, row.unfused.bytes_moved);
+    EXPECT_LT(row.fused.bytes_held, row.unfused.bytes_held);
+  }
+  EXPECT_NE(format_table(result).find("largest difference"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(format_json(result))["fp32"]["fused"]["losses"].size(), 20U);
+}
+
+}  // namespace
+}  // namespace coda::nn
