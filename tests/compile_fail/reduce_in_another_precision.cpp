@@ -1,0 +1,13 @@
+// expect: coda: tile.reduce takes a ReduceN, ReduceM, MomentsN, OnlineLse, TargetSelect or HeadMean
+#include "coda/backend/cpu/gemm.h"
+
+struct Program {
+  coda::ReduceN<coda::Sum, double> sum;
+
+  template <class Tile>
+  void operator()(Tile& tile, auto acc) const {
+    tile.reduce(sum, acc);
+  }
+};
+
+int main() { coda::cpu::apply<float>(1, 1, Program{}); }

@@ -1,0 +1,153 @@
+// Activations and their derived derivatives, on double, float and vectors of lanes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "coda/epilogue/ports.h"
+#include "tests/reference/activation.h"
+#include "tests/support/random.h"
+
+namespace coda::test {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+/// f in double against the closed form; f' against the closed form and against the five-point difference of f.
+template <class F>
+void check_function(const F& f, reference::Activation form) {
+  SCOPED_TRACE(F::name);
+  Random random(2605);
+  for (int i = 0; i < 2000; ++i) {
+    const double x = i < 1000 ? random.uniform(-6, 6) : 20 * random.normal();
+    const Derivative<double> d = differentiate(f, x);
+    const double value = reference::activate(form, x), slope = reference::activate_slope(form, x);
+    ASSERT_NEAR(d.value, value, 1e-13 * std::max(1.0, std::abs(value))) << "x = " << x;
+    ASSERT_EQ(d.value, f(x)) << "the value of a dual is the function's; x = " << x;
+    ASSERT_NEAR(d.dx, slope, 1e-12 * std::max(1.0, std::abs(slope))) << "x = " << x;
+    constexpr double h = 1e-3;
+    if (std::abs(x) < 3 * h) continue;  // a kink at 0 has no derivative
+    const double numeric = (8 * (f(x + h) - f(x - h)) - (f(x + 2 * h) - f(x - 2 * h))) / (12 * h);
+    ASSERT_NEAR(d.dx, numeric, 1e-9 * std::max(1.0, std::abs(x))) << "x = " << x;
+  }
+}
+
+TEST(Derivative, OfEachActivationIsItsSlope) {
+  check_function(Identity{}, reference::Activation::identity);
+  check_function(Silu{}, reference::Activation::silu);
+  check_function(GeluErf{}, reference::Activation::gelu);
+  check_function(GeluTanh{}, reference::Activation::gelu_tanh);
+  check_function(Relu{}, reference::Activation::relu);
+  check_function(ReluSquared{}, reference::Activation::relu2);
+}
+
+template <class F>
+void check_gated(const F& f, reference::Activation form) {
+  SCOPED_TRACE(F::name);
+  Random random(19269);
+  for (int i = 0; i < 1000; ++i) {
+    const double gate = 3 * random.normal(), up = 3 * random.normal();
+    const Derivative<double> d = differentiate(f, gate, up);
+    ASSERT_NEAR(d.value, reference::activate(form, gate) * up, 1e-12) << gate << ", " << up;
+    ASSERT_NEAR(d.dx, reference::activate_slope(form, gate) * up, 1e-11) << gate << ", " << up;
+    ASSERT_NEAR(d.dy, reference::activate(form, gate), 1e-12) << gate << ", " << up;
+  }
+}
+
+TEST(Derivative, OfEachGatedActivationHasBothParts) {
+  check_gated(SwiGlu{}, reference::Activation::silu);
+  check_gated(GeGluErf{}, reference::Activation::gelu);
+  check_gated(GeGluTanh{}, reference::Activation::gelu_tanh);
+  check_gated(ReGlu{}, reference::Activation::relu);
+}
+
+TEST(Derivative, OfASoftCapIsThatOfTheTanh) {
+  const SoftCap<double> f{.scale = 0.5, .cap = 3};
+  for (double z = -40; z <= 40; z += 0.37) {
+    const Derivative<double> d = differentiate(f, z);
+    const double t = std::tanh(0.5 * z / 3);
+    EXPECT_NEAR(d.value, 3 * t, 1e-14);
+    EXPECT_NEAR(d.dx, 0.5 * (1 - t * t), 1e-14);
+  }
+}
+
+/// A function of a user, made of every operation that a dual number knows.
+struct Everything {
+  template <class S>
+  CODA_FN auto operator()(S x) const {
+    using C = base_t<S>;
+    return exp(tanh(x) * C(0.5)) * sigmoid(x) + erf(x) * x - relu(x * x + C(-1));
+  }
+};
+TEST(Derivative, OfAFunctionOfAUserIsExact) {
+  for (double x = -2.9; x < 3; x += 0.171) {
+    constexpr double h = 1e-3;
+    const Everything f;
+    const double numeric = (8 * (f(x + h) - f(x - h)) - (f(x + 2 * h) - f(x - 2 * h))) / (12 * h);
+    EXPECT_NEAR(differentiate(f, x).dx, numeric, 1e-9) << "x = " << x;
+  }
+}
+
+/// Whether a derivative is 0 or 1 is known to the compiler, so no instruction is spent on it.
+TEST(Derivative, KnowsZerosAndOnesByType) {
+  using Gate = Dual<float, One, Zero>;
+  using Up = Dual<float, Zero, One>;
+  const Gate gate(0.5f, One{}, Zero{});
+  const Up up(2.f, Zero{}, One{});
+  static_assert(std::is_same_v<decltype(gate + up), Dual<float, One, One>>);
+  static_assert(std::is_same_v<decltype(sigmoid(gate)), Dual<float, float, Zero>>);
+  static_assert(std::is_same_v<decltype(gate * 3.f), Dual<float, float, Zero>>);
+  static_assert(sizeof(Gate) <= 2 * sizeof(float));
+  EXPECT_EQ((gate - up).dy, -1.f);
+  EXPECT_EQ((gate + gate).dx, 2.f);
+  EXPECT_EQ((up * gate).dx, 2.f);
+  EXPECT_EQ((up * gate).dy, 0.5f);
+}
+
+TEST(Derivative, OfSwiGluIsTheClosedFormOnVectorsOfLanes) {
+  using V = Simd<float, kLanes<float>>;
+  constexpr int n = kLanes<float>;
+  Random random(7);
+  for (int i = 0; i < 200; ++i) {
+    Fragment<V, 2, Width::Double> z;
+    Fragment<V, 1> dy;
+    float gate[n], up[n], g[n];
+    for (int l = 0; l < n; ++l) {
+      gate[l] = static_cast<float>(4 * random.normal()), up[l] = static_cast<float>(random.normal());
+      g[l] = static_cast<float>(random.normal());
+    }
+    const auto [a, b] = interleave(V::load(gate), V::load(up));
+    z.v[0] = a, z.v[1] = b, dy.v[0] = V::load(g);
+    const auto r = backward(SwiGlu{}, z, dy);
+    const auto [dgate, dup] = deinterleave(r.dz.v[0], r.dz.v[1]);
+    for (int l = 0; l < n; ++l) {
+      const double x = static_cast<double>(gate[l]), s = 1 / (1 + std::exp(-x));
+      EXPECT_NEAR(static_cast<double>(dgate[l]),
+                  static_cast<double>(g[l]) * static_cast<double>(up[l]) * s * (1 + x * (1 - s)), 4e-6);
+      EXPECT_NEAR(static_cast<double>(dup[l]), static_cast<double>(g[l]) * x * s, 4e-6);
+      EXPECT_NEAR(static_cast<double>(r.out.v[0][l]), static_cast<double>(up[l]) * x * s, 4e-6);
+    }
+  }
+}
+
+TEST(Relu, KeepsNanAndHasSlopeZeroAtZero) {
+  EXPECT_TRUE(std::isnan(Relu{}(std::nan(""))));
+  EXPECT_EQ(Relu{}(-kInf), 0);
+  EXPECT_EQ(Relu{}(kInf), kInf);
+  EXPECT_EQ(differentiate(Relu{}, 0.0).dx, 0);
+  EXPECT_EQ(differentiate(ReluSquared{}, 2.0).dx, 4);
+}
+
+TEST(Larger, IsNanWhereEitherIs) {
+  const double nan = std::nan("");
+  for (const auto& [a, b] : {std::pair{nan, 1.0}, {1.0, nan}, {nan, -kInf}, {-kInf, nan}, {nan, nan}}) {
+    EXPECT_TRUE(std::isnan(Max::fold(a, b))) << a << ", " << b;
+    EXPECT_TRUE(std::isnan(AbsMax::fold(a, b))) << a << ", " << b;
+  }
+  EXPECT_EQ(Max::fold(-kInf, -3.0), -3);
+  EXPECT_EQ(Max::fold(2.0, -3.0), 2);
+  EXPECT_EQ(AbsMax::fold(AbsMax::first(-5.0), AbsMax::first(3.0)), 5);
+}
+
+}  // namespace
+}  // namespace coda::test

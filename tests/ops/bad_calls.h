@@ -1,0 +1,105 @@
+// A table of bad calls of one operation: each starts from a call that works, spoils one thing, and must give an Error
+// that names operation, argument, what was expected and what came, with every output as it was before.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/programs/harness.h"
+
+namespace coda::test {
+
+/// The member of a call, for the functions below: AT(heads.table).
+#define AT(member) [](auto& call_) -> auto& { return call_.member; }
+
+template <class Call>
+class BadCalls {
+ public:
+  /// `make` fills a case of these sizes with a call that works; `run` is the operation.
+  BadCalls(const char* operation, void (*run)(const Call&), std::function<Call(Case&)> make)
+      : operation_(operation), run_(run), make_(std::move(make)) {
+    Case c = fresh();
+    const Call call = make_(c);
+    EXPECT_NO_THROW(run_(call)) << operation << ": the call that the bad ones are made of";
+    add("on.backend", "expected", [](Call& x) { x.on.backend = static_cast<ops::Backend>(9); });
+  }
+
+  /// What can be wrong with any matrix; `fixed` says that its shape is prescribed by other arguments.
+  template <class At>
+  BadCalls& matrix(const char* name, At at, bool required, bool fixed = true) {
+    using Spoil = std::function<void(Call&)>;
+    add(name, "got int32", [at](Call& x) { at(x).dtype = DType::int32; });
+    add(name, "bytes off", [at](Call& x) { shift(at(x).data, 1); });
+    add(name, "at least 0", Spoil([at](Call& x) { at(x).rows = -1; }));
+    add(name, "at least 0", Spoil([at](Call& x) { at(x).cols = -1; }));
+    if (fixed) {
+      add(name, "expected shape", [at](Call& x) { ++at(x).rows; });
+      add(name, "expected shape", [at](Call& x) { --at(x).cols; });
+    }
+    if (required) add(name, "null pointer", [at](Call& x) { at(x).data = nullptr; });
+    Case c = fresh();
+    Call probe = make_(c);
+    if (at(probe).rows > 1) add(name, "pitch", [at](Call& x) { at(x).pitch = at(x).cols - 1; });
+    return *this;
+  }
+  template <class At>
+  BadCalls& vector(const char* name, At at, bool required) {
+    add(name, "expected dtype", [at](Call& x) {
+      const bool index = at(x).dtype == DType::int32 || at(x).dtype == DType::int64;
+      at(x).dtype = index ? DType::bf16 : DType::int64;
+    });
+    add(name, "bytes off", [at](Call& x) { shift(at(x).data, 1); });
+    add(name, "got", [at](Call& x) { ++at(x).size; });
+    add(name, "at least 0", [at](Call& x) { at(x).size = -1; });
+    if (required) add(name, "null pointer", [at](Call& x) { at(x).data = nullptr; });
+    return *this;
+  }
+  /// An output whose memory begins inside that of another argument, `by` elements past its begin.
+  template <class Out, class Other>
+  BadCalls& overlap(const char* name, Out out, Other other, std::int64_t by = 1) {
+    add(name, "overlaps", [out, other, by](Call& x) {
+      using Pointer = std::remove_reference_t<decltype(out(x).data)>;
+      out(x).data = const_cast<Pointer>(static_cast<const void*>(other(x).data));
+      shift(out(x).data, by * size_of(out(x).dtype));
+    });
+    return *this;
+  }
+  BadCalls& add(const char* argument, const char* text, std::function<void(Call&)> spoil) {
+    ++count_;
+    Case c = fresh();
+    Call call = make_(c);
+    spoil(call);
+    const std::string begin = std::string(operation_) + ": ";
+    try {
+      run_(call);
+      ADD_FAILURE() << begin << argument << ": expected an error with '" << text << "', got none (bad call " << count_
+                    << ")";
+    } catch (const Error& e) {
+      const std::string what = e.what();
+      const bool elsewhere = what.find("got sm90") != std::string::npos;  // a backend that has not the operation
+      EXPECT_EQ(e.status(), elsewhere ? Status::unsupported : Status::invalid_argument) << what;
+      EXPECT_EQ(what.rfind(begin, 0), 0u) << what;
+      const std::string named = what.substr(std::min(begin.size(), what.size()));
+      EXPECT_EQ(named.rfind(argument, 0), 0u) << what << "\n  expected it to name " << argument;
+      for (const char* part : {"expected", "got", text}) {
+        EXPECT_NE(what.find(part), std::string::npos) << what << "\n  expected it to say '" << part << "'";
+      }
+    }
+    EXPECT_EQ(c.touched(), "") << begin << argument << " (" << text << ")";
+    return *this;
+  }
+  int count() const { return count_; }
+
+ private:
+  static Case fresh() { return Case(DType::bf16, coda::Layout::nt, 4, 8, 6, 1, true, base_seed()); }
+  static void shift(void*& p, std::int64_t bytes) { p = static_cast<std::byte*>(p) + bytes; }
+  static void shift(const void*& p, std::int64_t bytes) { p = static_cast<const std::byte*>(p) + bytes; }
+
+  const char* operation_;
+  void (*run_)(const Call&);
+  std::function<Call(Case&)> make_;
+  int count_ = 0;
+};
+
+}  // namespace coda::test

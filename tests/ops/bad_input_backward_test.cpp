@@ -1,0 +1,310 @@
+// Bad calls of the loss and of the backward operations, and the in-place calls that are allowed.
+#include <cmath>
+
+#include "tests/ops/bad_calls.h"
+
+namespace coda::test {
+namespace {
+
+const std::vector<std::int64_t> kTargets{0, 7, -100, 3};
+
+template <class Call>
+void add_transform(BadCalls<Call>& bad) {
+  bad.add("transform.cap", "got -1", [](Call& x) { x.transform.cap = -1; });
+  bad.add("transform.cap", "got nan", [](Call& x) { x.transform.cap = std::nan(""); });
+}
+template <class Call>
+void add_options(BadCalls<Call>& bad) {
+  bad.add("options.label_smoothing", "got 1", [](Call& x) { x.options.label_smoothing = 1; });
+  bad.add("options.label_smoothing", "got -0.5", [](Call& x) { x.options.label_smoothing = -0.5; });
+  bad.add("options.label_smoothing", "got nan", [](Call& x) { x.options.label_smoothing = std::nan(""); });
+  bad.add("options.z_loss", "got -2", [](Call& x) { x.options.z_loss = -2; });
+}
+/// Targets outside of [0, 8), and -100 where that is not the index to ignore.
+template <class Call, class Ignore>
+void add_targets(BadCalls<Call>& bad, Ignore ignore) {
+  bad.vector("target", AT(target), true);
+  static const std::int32_t kLarge[] = {0, 1, 8, 2};
+  static const std::int64_t kNegative[] = {0, -1, 1, 2};
+  bad.add("target", "got 8 at row 2", [](Call& x) { x.target = VectorOf<const std::int32_t>(kLarge, 4); });
+  bad.add("target", "got -1 at row 1", [](Call& x) { x.target = VectorOf<const std::int64_t>(kNegative, 4); });
+  bad.add("target", "got -100 at row 2", [ignore](Call& x) { ignore(x) = -1; });
+}
+ops::NormDot layer_dot(Case& c, std::int64_t width) {
+  return {.zdz = c.out("zdz", 4, 1, DType::fp32),
+          .udz = c.out("udz", 4, 1, DType::fp32),
+          .u = c.vec(Vec(static_cast<std::size_t>(width)), DType::fp32),
+          .c = c.vec(Vec(static_cast<std::size_t>(width)), DType::fp32)};
+}
+template <class Call>
+void add_dot(BadCalls<Call>& bad) {
+  bad.matrix("dot.zdz", AT(dot.zdz), false).matrix("dot.udz", AT(dot.udz), false);
+  bad.vector("dot.u", AT(dot.u), false).vector("dot.c", AT(dot.c), false);
+  bad.add("dot", "another mix", [](Call& x) { x.dot.zdz = {}; }).add("dot", "another mix", [](Call& x) {
+    x.dot.u = {};
+  });
+  bad.overlap("dot.udz", AT(dot.udz), AT(dot.zdz))
+      .overlap("dot.zdz", AT(dot.zdz), AT(dot.u))
+      .overlap("dot.zdz", AT(dot.zdz), AT(dot.c));
+}
+
+TEST(BadInput, OfTheLogSumExpIsNamed) {
+  BadCalls<ops::GemmLse> lse("gemm_lse", ops::gemm_lse, [](Case& c) {
+    c.draw_product();
+    ops::GemmLse call{
+        .a = c.a, .b = c.b, .norm = {.rstd = c.vec(Vec(4, 1.0), DType::fp32)}, .target = c.indices(kTargets, true)};
+    call.preact = c.out("preact", 4, 8), call.logits = c.out("logits", 4, 8);
+    std::tie(call.max, call.sum) = c.out_pair("max", "sum", 4, 1, DType::fp32);
+    call.logit_sum = c.out("logit_sum", 4, 1, DType::fp32),
+    call.target_logit = c.out_vec("target_logit", 4, DType::fp32);
+    return call;
+  });
+  add_transform(lse), add_targets(lse, AT(ignore_index));
+  lse.matrix("a", AT(a), true, false).matrix("b", AT(b), true, false).vector("norm.rstd", AT(norm.rstd), false);
+  lse.matrix("preact", AT(preact), false).matrix("logits", AT(logits), false).matrix("logit_sum", AT(logit_sum), false);
+  lse.matrix("max", AT(max), true).matrix("sum", AT(sum), true).vector("target_logit", AT(target_logit), true);
+  lse.add("sum", "pitch of max", [](auto& x) { ++x.sum.pitch; })
+      .add("first_column", "got one that begins at -1", [](auto& x) { x.first_column = -1; });
+  lse.add("first_column", "vocabulary of 9", [](auto& x) { x.vocabulary = 9, x.first_column = 2; });
+  lse.overlap("logits", AT(logits), AT(a))
+      .overlap("max", AT(max), AT(norm.rstd))
+      .overlap("target_logit", AT(target_logit), AT(target));
+  lse.overlap("logits", AT(logits), AT(preact)).overlap("sum", AT(sum), AT(max), 0);
+
+  BadCalls<ops::LseFinalize> loss("lse_finalize", ops::lse_finalize, [](Case& c) {
+    return ops::LseFinalize{.max = c.in(Mat(4, 2), DType::fp32),
+                            .sum = c.in(Mat(4, 2, 1.0), DType::fp32),
+                            .logit_sum = c.in(Mat(4, 2), DType::fp32),
+                            .target = c.indices(kTargets, false),
+                            .target_logit = c.vec(Vec(4), DType::fp32),
+                            .vocabulary = 8,
+                            .options = {.label_smoothing = 0.1},
+                            .lse = c.out_vec("lse", 4, DType::fp32),
+                            .loss = c.out_vec("loss", 4, DType::fp32)};
+  });
+  add_options(loss);
+  loss.matrix("max", AT(max), true, false).matrix("sum", AT(sum), true).matrix("logit_sum", AT(logit_sum), true);
+  loss.vector("target", AT(target), true)
+      .vector("target_logit", AT(target_logit), true)
+      .vector("lse", AT(lse), true)
+      .vector("loss", AT(loss), false);
+  loss.add("vocabulary", "got 0", [](auto& x) { x.vocabulary = 0; }).overlap("loss", AT(loss), AT(lse));
+  loss.overlap("lse", AT(lse), AT(max)).overlap("lse", AT(lse), AT(target)).overlap("loss", AT(loss), AT(target_logit));
+}
+
+TEST(BadInput, OfTheCrossEntropiesIsNamed) {
+  const auto ignore = AT(options.ignore_index);
+  BadCalls<ops::LinearCrossEntropy> forward("linear_cross_entropy", ops::linear_cross_entropy, [](Case& c) {
+    c.draw_product();
+    return ops::LinearCrossEntropy{.a = c.a,
+                                   .weight = c.b,
+                                   .norm = {.rstd = c.vec(Vec(4, 1.0), DType::fp32)},
+                                   .target = c.indices(kTargets, true),
+                                   .lse = c.out_vec("lse", 4, DType::fp32),
+                                   .loss = c.out_vec("loss", 4, DType::fp32)};
+  });
+  add_transform(forward), add_options(forward), add_targets(forward, ignore);
+  forward.matrix("a", AT(a), true, false)
+      .vector("norm.rstd", AT(norm.rstd), false)
+      .vector("lse", AT(lse), true)
+      .vector("loss", AT(loss), false);
+  forward.overlap("lse", AT(lse), AT(target))
+      .overlap("loss", AT(loss), AT(lse))
+      .overlap("loss", AT(loss), AT(norm.rstd));
+
+  BadCalls<ops::LinearCrossEntropyBackward> back(
+      "linear_cross_entropy_backward", ops::linear_cross_entropy_backward, [](Case& c) {
+        c.draw_product();
+        ops::LinearCrossEntropyBackward call{.a = c.a,
+                                             .weight = c.b,
+                                             .h = c.in(Mat(4, 6)),
+                                             .norm = {.rstd = c.vec(Vec(4, 1.0), DType::fp32)},
+                                             .target = c.indices(kTargets, true),
+                                             .lse = c.vec(Vec(4), DType::fp32),
+                                             .dloss = c.vec(Vec(4), DType::fp32),
+                                             .chunk = 3};
+        call.da = c.out("da", 4, 6), call.dweight = c.out("dweight", 8, 6, DType::fp32),
+        call.row_dot = c.out_vec("row_dot", 4, DType::fp32);
+        return call;
+      });
+  add_transform(back), add_options(back), add_targets(back, ignore);
+  back.matrix("a", AT(a), true, false)
+      .matrix("h", AT(h), false)
+      .matrix("da", AT(da), true)
+      .matrix("dweight", AT(dweight), false);
+  back.vector("lse", AT(lse), true).vector("dloss", AT(dloss), true).vector("row_dot", AT(row_dot), false);
+  back.add("chunk", "got 0", [](auto& x) { x.chunk = 0; }).add("h", "got none", [](auto& x) { x.h = {}; });
+  back.add("norm", "LayerNorm", [](auto& x) {
+    x.norm.mean = x.norm.rstd, x.norm.u = VectorOf<const float>(static_cast<const float*>(x.dweight.data), 8);
+  });
+  back.overlap("da", AT(da), AT(a))
+      .overlap("dweight", AT(dweight), AT(weight))
+      .overlap("row_dot", AT(row_dot), AT(lse));
+  back.overlap("da", AT(da), AT(h))
+      .overlap("da", AT(da), AT(norm.rstd))
+      .overlap("row_dot", AT(row_dot), AT(target))
+      .overlap("dweight", AT(dweight), AT(da));
+
+  BadCalls<ops::CrossEntropyBackward> gradient("cross_entropy_backward", ops::cross_entropy_backward, [](Case& c) {
+    return ops::CrossEntropyBackward{.preact = c.in(Mat(4, 8)),
+                                     .target = c.indices(kTargets, false),
+                                     .lse = c.vec(Vec(4), DType::fp32),
+                                     .dloss = c.vec(Vec(4), DType::fp32),
+                                     .dz = c.out("dz", 4, 8),
+                                     .dot = layer_dot(c, 8)};
+  });
+  add_transform(gradient), add_options(gradient), add_targets(gradient, ignore), add_dot(gradient);
+  gradient.matrix("preact", AT(preact), true, false)
+      .matrix("dz", AT(dz), true)
+      .vector("lse", AT(lse), true)
+      .vector("dloss", AT(dloss), true);
+  gradient.overlap("dz", AT(dz), AT(preact))
+      .overlap("dz", AT(dz), AT(lse))
+      .overlap("dz", AT(dz), AT(target))
+      .overlap("dz", AT(dz), AT(dloss));
+}
+
+TEST(BadInput, OfTheNormBackwardsIsNamed) {
+  const auto stream = [](auto& bad) {
+    bad.matrix("a", AT(a), true, false)
+        .matrix("b", AT(b), true, false)
+        .matrix("x", AT(x), true)
+        .matrix("dx_in", AT(dx_in), false);
+    bad.matrix("dx", AT(dx), true).matrix("h", AT(h), false).matrix("dweight", AT(dweight), false);
+    bad.vector("rstd", AT(rstd), true).vector("weight", AT(weight), false);
+    bad.overlap("dx", AT(dx), AT(a))
+        .overlap("dx", AT(dx), AT(x))
+        .overlap("dx", AT(dx), AT(dx_in))
+        .overlap("h", AT(h), AT(dx));
+    bad.overlap("dweight", AT(dweight), AT(rstd))
+        .overlap("h", AT(h), AT(weight))
+        .overlap("dweight", AT(dweight), AT(h));
+  };
+  BadCalls<ops::GemmRmsBackward> rms("gemm_rms_backward", ops::gemm_rms_backward, [](Case& c) {
+    c.draw_product();
+    ops::GemmRmsBackward x{.a = c.a,
+                           .b = c.b,
+                           .layout = coda::Layout::nt,
+                           .x = c.in(Mat(4, 8)),
+                           .dx_in = c.in(Mat(4, 8)),
+                           .rstd = c.vec(Vec(4), DType::fp32),
+                           .row_term = c.vec(Vec(4), DType::fp32),
+                           .weight = c.vec(Vec(8))};
+    x.dx = c.out("dx", 4, 8), x.h = c.out("h", 4, 8), x.dweight = c.out("dweight", 1, 8, DType::fp32);
+    return x;
+  });
+  stream(rms);
+  rms.vector("row_term", AT(row_term), true).overlap("dx", AT(dx), AT(row_term));
+
+  BadCalls<ops::GemmLayerNormBackward> layer("gemm_layernorm_backward", ops::gemm_layernorm_backward, [](Case& c) {
+    c.draw_product();
+    ops::GemmLayerNormBackward x{.a = c.a,
+                                 .b = c.b,
+                                 .layout = coda::Layout::nt,
+                                 .x = c.in(Mat(4, 8)),
+                                 .dx_in = c.in(Mat(4, 8)),
+                                 .rstd = c.vec(Vec(4), DType::fp32),
+                                 .mean = c.vec(Vec(4), DType::fp32),
+                                 .zdz = c.vec(Vec(4), DType::fp32),
+                                 .udz = c.vec(Vec(4), DType::fp32),
+                                 .weight = c.vec(Vec(8)),
+                                 .bias = c.vec(Vec(8))};
+    x.dx = c.out("dx", 4, 8), x.h = c.out("h", 4, 8), x.dweight = c.out("dweight", 1, 8, DType::fp32);
+    x.dbias = c.out("dbias", 1, 8, DType::fp32);
+    return x;
+  });
+  stream(layer);
+  layer.vector("mean", AT(mean), true)
+      .vector("zdz", AT(zdz), true)
+      .vector("udz", AT(udz), true)
+      .vector("bias", AT(bias), false);
+  layer.matrix("dbias", AT(dbias), false)
+      .overlap("dbias", AT(dbias), AT(dweight))
+      .overlap("dx", AT(dx), AT(mean))
+      .overlap("h", AT(h), AT(bias));
+}
+
+TEST(BadInput, OfTheActivationBackwardsIsNamed) {
+  const auto all = [](auto& bad) {
+    bad.matrix("a", AT(a), true, false).matrix("b", AT(b), true, false).matrix("preact", AT(preact), true);
+    bad.matrix("dpreact", AT(dpreact), true).matrix("out", AT(out), false);
+    bad.overlap("dpreact", AT(dpreact), AT(a))
+        .overlap("dpreact", AT(dpreact), AT(preact))
+        .overlap("out", AT(out), AT(dpreact));
+    add_dot(bad);
+  };
+  const auto make = [](Case& c, auto x, std::int64_t width) {
+    c.draw_product();
+    x.a = c.a, x.b = c.b, x.layout = coda::Layout::nt, x.preact = c.in(Mat(4, width));
+    x.dpreact = c.out("dpreact", 4, width), x.out = c.out("out", 4, 8), x.dot = layer_dot(c, width);
+    return x;
+  };
+  BadCalls<ops::GemmGluBackward> glu("gemm_glu_backward", ops::gemm_glu_backward,
+                                     [&](Case& c) { return make(c, ops::GemmGluBackward{}, 16); });
+  all(glu);
+  glu.add("function", "got 9", [](auto& x) { x.function = static_cast<ops::Glu>(9); })
+      .overlap("out", AT(out), AT(preact));
+  BadCalls<ops::GemmActivationBackward> plain("gemm_activation_backward", ops::gemm_activation_backward,
+                                              [&](Case& c) { return make(c, ops::GemmActivationBackward{}, 8); });
+  all(plain);
+  plain.add("activation", "got 9", [](auto& x) { x.activation = static_cast<ops::Activation>(9); });
+}
+
+TEST(BadInput, OfTheRotaryBackwardsIsNamed) {
+  const auto make = [](Case& c, auto x) {
+    const ConstVector table = c.vec(Vec(20), DType::fp32);
+    x.dy = c.in(Mat(4, 8)), x.dz = c.out("dz", 4, 8), x.dot = layer_dot(c, 8);
+    x.heads = {.q = 2,
+               .k = 1,
+               .v = 1,
+               .head_dim = 2,
+               .table = ConstMatrix(table.data, DType::fp32, 10, 2),
+               .position = c.indices({0, 9, 4, 4}, true)};
+    return x;
+  };
+  BadCalls<ops::RopeBackward> rope("rope_backward", ops::rope_backward, [&](Case& c) {
+    auto x = make(c, ops::RopeBackward{});
+    x.y = c.in(Mat(4, 8));
+    return x;
+  });
+  BadCalls<ops::QkNormRopeBackward> norm("qknorm_rope_backward", ops::qknorm_rope_backward, [&](Case& c) {
+    auto x = make(c, ops::QkNormRopeBackward{});
+    x.preact = c.in(Mat(4, 8)), x.q_weight = c.vec(Vec(2)), x.k_weight = c.vec(Vec(2)),
+    x.dweight = c.out("dweight", 1, 8, DType::fp32);
+    return x;
+  });
+  const auto all = [](auto& bad) {
+    add_dot(bad);
+    bad.matrix("dy", AT(dy), true, false)
+        .matrix("dz", AT(dz), true)
+        .matrix("heads.table", AT(heads.table), true, false);
+    bad.vector("heads.position", AT(heads.position), false)
+        .overlap("dz", AT(dz), AT(dy))
+        .overlap("dz", AT(dz), AT(heads.table));
+    bad.add("heads.position", "got 9 at row 1", [](auto& x) { x.heads.table.rows = 9; })
+        .add("heads", "as many as N", [](auto& x) { x.heads.q = 3; });
+    bad.overlap("dz", AT(dz), AT(heads.position));
+  };
+  all(rope), all(norm);
+  rope.matrix("y", AT(y), true).overlap("dz", AT(dz), AT(y));
+  norm.matrix("preact", AT(preact), true).overlap("dz", AT(dz), AT(preact)).matrix("dweight", AT(dweight), false);
+  norm.vector("q_weight", AT(q_weight), true).vector("k_weight", AT(k_weight), true);
+  norm.overlap("dz", AT(dz), AT(q_weight)).overlap("dweight", AT(dweight), AT(k_weight), 0);
+}
+
+TEST(Overlap, AllowsColumnSlicesOfOneBuffer) {
+  // Two outputs side by side in the rows of one buffer: their ranges interleave but no byte is shared.
+  std::vector<float> a(4 * 2, 1), b(3 * 2, 1), out(4 * 8, 7);
+  const auto slice = [&](std::int64_t first) { return Matrix(out.data() + first, DType::fp32, 4, 3, 8); };
+  const MatrixOf<const float> a_(a.data(), 4, 2), b_(b.data(), 3, 2);
+  EXPECT_NO_THROW(ops::gemm({.a = a_, .b = b_, .preact = slice(0), .out = slice(4)}));
+  EXPECT_EQ(out[0], 2);
+  EXPECT_EQ(out[3], 7);
+  EXPECT_EQ(out[4 + 2 + 8 * 3], 2);
+  EXPECT_THROW(ops::gemm({.a = a_, .b = b_, .preact = slice(0), .out = slice(2)}), Error);
+  EXPECT_THROW(ops::gemm({.a = a_, .b = b_, .preact = slice(4), .out = slice(3)}), Error);
+  EXPECT_THROW(ops::gemm({.a = a_, .b = b_, .preact = slice(0), .out = slice(6)}), Error);  // wraps into the next row
+}
+
+}  // namespace
+}  // namespace coda::test

@@ -1,0 +1,247 @@
+// Bad calls of the forward operations and the small reductions.
+#include "tests/ops/bad_calls.h"
+
+namespace coda::test {
+namespace {
+
+/// The arguments that all products share.
+template <class Call>
+Call product_call(Case& c) {
+  c.draw_product();
+  Call call;
+  call.a = c.a, call.b = c.b;
+  return call;
+}
+template <class Call>
+void add_product(BadCalls<Call>& bad) {
+  bad.matrix("a", AT(a), true, false).matrix("b", AT(b), true, false);
+  bad.add("b", "inner dimension", [](Call& x) { --x.b.cols; });
+  bad.add("b", "got fp16", [](Call& x) { x.b.dtype = DType::fp16; });
+}
+template <class Call>
+void add_layout(BadCalls<Call>& bad) {
+  bad.add("layout", "got 7", [](Call& x) { x.layout = static_cast<coda::Layout>(7); });
+}
+ops::Norm layer_norm(Case& c) {
+  return {.rstd = c.vec(Vec(4, 1.0), DType::fp32),
+          .mean = c.vec(Vec(4), DType::fp32),
+          .u = c.vec(Vec(8), DType::fp32),
+          .c = c.vec(Vec(8), DType::fp32)};
+}
+template <class Call>
+void add_norm(BadCalls<Call>& bad) {
+  bad.vector("norm.rstd", AT(norm.rstd), false).vector("norm.mean", AT(norm.mean), false);
+  bad.vector("norm.u", AT(norm.u), false).vector("norm.c", AT(norm.c), false);
+  bad.add("norm", "another mix", [](Call& x) { x.norm.mean = {}; });
+  bad.add("norm", "another mix", [](Call& x) { x.norm.rstd = {}; });
+}
+
+TEST(BadInput, OfGemmIsNamed) {
+  BadCalls<ops::Gemm> bad("gemm", ops::gemm, [](Case& c) {
+    auto call = product_call<ops::Gemm>(c);
+    call.beta = 1, call.c = c.in(Mat(4, 8)), call.bias = c.vec(Vec(8));
+    call.preact = c.out("preact", 4, 8), call.out = c.out("out", 4, 8);
+    return call;
+  });
+  add_product(bad), add_layout(bad);
+  bad.add("c", "got none", [](auto& x) { x.c.data = nullptr; });
+  bad.matrix("c", AT(c), false)
+      .matrix("out", AT(out), true)
+      .matrix("preact", AT(preact), false)
+      .vector("bias", AT(bias), false);
+  bad.add("out", "got fp64", [](auto& x) { x.out.dtype = DType::fp64; });
+  bad.add("c", "got fp32", [](auto& x) { x.c.dtype = DType::fp32; });
+  bad.add("activation", "got 44", [](auto& x) { x.activation = static_cast<ops::Activation>(44); });
+  bad.overlap("out", AT(out), AT(a)).overlap("out", AT(out), AT(b)).overlap("out", AT(out), AT(bias));
+  bad.overlap("out", AT(out), AT(c)).overlap("preact", AT(preact), AT(out)).overlap("preact", AT(preact), AT(a));
+}
+
+TEST(BadInput, OfGemmResidualAndEmbeddingIsNamed) {
+  const auto statistics = [](auto& bad) {
+    bad.matrix("sum_sq", AT(sum_sq), false);
+    bad.add("sum_sq, mean, m2", "another mix", [](auto& x) { x.mean = x.sum_sq; });
+    bad.add("sum_sq, mean, m2", "another mix", [](auto& x) { x.m2 = x.sum_sq; });
+    bad.add("m2", "pitch of mean", [](auto& x) {
+      x.mean = x.m2 = x.sum_sq, x.sum_sq = {};
+      ++x.m2.pitch;
+    });
+  };
+  BadCalls<ops::GemmResidual> bad("gemm_residual", ops::gemm_residual, [](Case& c) {
+    auto call = product_call<ops::GemmResidual>(c);
+    call.residual = c.in(Mat(4, 8)), call.weight = c.vec(Vec(8));
+    call.x = c.out("x", 4, 8), call.h = c.out("h", 4, 8), call.sum_sq = c.out("sum_sq", 4, 1, DType::fp32);
+    return call;
+  });
+  add_product(bad), add_layout(bad), statistics(bad);
+  bad.matrix("residual", AT(residual), true).matrix("x", AT(x), true).matrix("h", AT(h), false);
+  bad.vector("weight", AT(weight), false);
+  bad.overlap("x", AT(x), AT(a)).overlap("x", AT(x), AT(residual)).overlap("x", AT(x), AT(weight));
+  bad.overlap("h", AT(h), AT(x)).overlap("sum_sq", AT(sum_sq), AT(b));
+
+  BadCalls<ops::Embedding> embedding("embedding", ops::embedding, [](Case& c) {
+    ops::Embedding call{.table = c.in(Mat(9, 8)), .token = c.indices({0, 8, 3, 1}, false), .weight = c.vec(Vec(8))};
+    call.x = c.out("x", 4, 8), call.h = c.out("h", 4, 8), call.sum_sq = c.out("sum_sq", 4, 1, DType::fp32);
+    return call;
+  });
+  statistics(embedding);
+  embedding.matrix("table", AT(table), true, false).matrix("x", AT(x), true).matrix("h", AT(h), false);
+  embedding.vector("weight", AT(weight), false);
+  embedding.add("token", "got bf16", [](auto& x) { x.token.dtype = DType::bf16; });
+  embedding.add("token", "null pointer", [](auto& x) { x.token.data = nullptr; });
+  embedding.add("token", "got 8 at row 1", [](auto& x) { x.table.rows = 8; });
+  static const std::int64_t kNegative[] = {0, 1, -1, 2};
+  embedding.add("token", "got -1 at row 2", [](auto& x) { x.token = VectorOf<const std::int64_t>(kNegative, 4); });
+  embedding.overlap("x", AT(x), AT(table)).overlap("x", AT(x), AT(token)).overlap("h", AT(h), AT(x));
+}
+
+TEST(BadInput, OfGemmNormIsNamed) {
+  BadCalls<ops::GemmNorm> bad("gemm_norm", ops::gemm_norm, [](Case& c) {
+    auto call = product_call<ops::GemmNorm>(c);
+    call.norm = layer_norm(c), call.preact = c.out("preact", 4, 8), call.out = c.out("out", 4, 8);
+    return call;
+  });
+  add_product(bad), add_layout(bad), add_norm(bad);
+  bad.matrix("out", AT(out), true).matrix("preact", AT(preact), false);
+  bad.add("activation", "got 6", [](auto& x) { x.activation = static_cast<ops::Activation>(6); });
+  bad.overlap("out", AT(out), AT(a)).overlap("out", AT(out), AT(norm.rstd)).overlap("out", AT(out), AT(norm.u));
+  bad.overlap("preact", AT(preact), AT(norm.mean))
+      .overlap("preact", AT(preact), AT(norm.c))
+      .overlap("preact", AT(preact), AT(out));
+}
+
+TEST(BadInput, OfGemmNormGluIsNamed) {
+  BadCalls<ops::GemmNormGlu> bad("gemm_norm_glu", ops::gemm_norm_glu, [](Case& c) {
+    auto call = product_call<ops::GemmNormGlu>(c);
+    call.norm = layer_norm(c), call.preact = c.out("preact", 4, 8), call.out = c.out("out", 4, 4);
+    return call;
+  });
+  add_product(bad), add_layout(bad), add_norm(bad);
+  bad.matrix("out", AT(out), true).matrix("preact", AT(preact), false);
+  bad.add("b", "even N", [](auto& x) { x.b.rows = 7; });
+  bad.add("function", "got 4", [](auto& x) { x.function = static_cast<ops::Glu>(4); });
+  bad.overlap("out", AT(out), AT(b)).overlap("preact", AT(preact), AT(out)).overlap("out", AT(out), AT(norm.rstd));
+}
+
+/// 2 q, 1 k, 1 v heads of 2 columns.
+ops::Heads heads(Case& c) {
+  const ConstVector table = c.vec(Vec(20), DType::fp32);
+  return {.q = 2,
+          .k = 1,
+          .v = 1,
+          .head_dim = 2,
+          .table = ConstMatrix(table.data, DType::fp32, 10, 2),
+          .position = c.indices({0, 9, 4, 4}, false)};
+}
+template <class Call>
+void add_heads(BadCalls<Call>& bad) {
+  bad.matrix("heads.table", AT(heads.table), true, false).vector("heads.position", AT(heads.position), false);
+  bad.add("heads", "at least 0", [](Call& x) { x.heads.k = -1, x.heads.q = 4; });
+  bad.add("heads", "as many as N", [](Call& x) { x.heads.v = 2; });
+  bad.add("heads.head_dim", "even number", [](Call& x) { x.heads.head_dim = 3; });
+  bad.add("heads.head_dim", "got 0", [](Call& x) { x.heads.head_dim = 0; });
+  bad.add("heads.head_dim", "got 514", [](Call& x) { x.heads.head_dim = 514; });
+  bad.add("heads.table", "pitch of head_dim", [](Call& x) { x.heads.table.rows = 5, x.heads.table.pitch = 4; });
+  bad.add("heads.table", "got fp64", [](Call& x) { x.heads.table.dtype = DType::fp64; });
+  bad.add("heads.position", "got 9 at row 1", [](Call& x) { x.heads.table.rows = 9; });
+  bad.add("heads.table", "at least 4 rows", [](Call& x) { x.heads.position = {}, x.heads.table.rows = 3; });
+  bad.add("heads", "as many as N", [](Call& x) { x.heads.q = std::int64_t{1} << 62; });
+}
+
+TEST(BadInput, OfTheRotaryProjectionsIsNamed) {
+  BadCalls<ops::GemmNormRope> rope("gemm_norm_rope", ops::gemm_norm_rope, [](Case& c) {
+    auto call = product_call<ops::GemmNormRope>(c);
+    call.norm = layer_norm(c), call.heads = heads(c), call.out = c.out("out", 4, 8);
+    return call;
+  });
+  add_product(rope), add_layout(rope), add_norm(rope), add_heads(rope);
+  rope.matrix("out", AT(out), true).overlap("out", AT(out), AT(a)).overlap("out", AT(out), AT(heads.table));
+  rope.overlap("out", AT(out), AT(heads.position)).overlap("out", AT(out), AT(norm.u));
+
+  BadCalls<ops::GemmNormQkNormRope> norm("gemm_norm_qknorm_rope", ops::gemm_norm_qknorm_rope, [](Case& c) {
+    auto call = product_call<ops::GemmNormQkNormRope>(c);
+    call.norm = layer_norm(c), call.heads = heads(c), call.q_weight = c.vec(Vec(2)), call.k_weight = c.vec(Vec(2));
+    call.preact = c.out("preact", 4, 8), call.out = c.out("out", 4, 8);
+    return call;
+  });
+  add_product(norm), add_layout(norm), add_norm(norm), add_heads(norm);
+  norm.matrix("out", AT(out), true).matrix("preact", AT(preact), false);
+  norm.vector("q_weight", AT(q_weight), true).vector("k_weight", AT(k_weight), true);
+  norm.overlap("out", AT(out), AT(heads.table))
+      .overlap("out", AT(out), AT(q_weight))
+      .overlap("preact", AT(preact), AT(k_weight));
+
+  std::vector<float> table(20);
+  for (const auto& [m, theta, text] : {std::tuple{Matrix(table.data(), DType::bf16, 2, 4), 1e4, "got bf16"},
+                                       {Matrix(table.data(), DType::fp32, 2, 5), 1e4, "even"},
+                                       {Matrix(nullptr, DType::fp32, 2, 4), 1e4, "null"},
+                                       {Matrix(table.data(), DType::fp32, 2, 4), 0.0, "above 0"},
+                                       {Matrix(table.data(), DType::fp32, 2, 4), std::nan(""), "above 0"},
+                                       {Matrix(table.data(), DType::fp32, -2, 4), 1e4, "at least 0"}}) {
+    try {
+      ops::rotary_table(m, theta);
+      ADD_FAILURE() << "rotary_table: expected an error with " << text;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(text), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST(BadInput, OfTheSmallReductionsIsNamed) {
+  BadCalls<ops::RmsFinalize> rms("rms_finalize", ops::rms_finalize, [](Case& c) {
+    return ops::RmsFinalize{
+        .sum_sq = c.in(Mat(4, 2), DType::fp32), .n = 300, .rstd = c.out_vec("rstd", 4, DType::fp32)};
+  });
+  rms.matrix("sum_sq", AT(sum_sq), true, false).vector("rstd", AT(rstd), true).overlap("rstd", AT(rstd), AT(sum_sq));
+  rms.add("n", "got 0", [](auto& x) { x.n = 0; }).add("n", "2 tiles", [](auto& x) { x.n = 256; });
+  rms.add("n", "got -5", [](auto& x) { x.n = -5; }).add("on.backend", "sm90", [](auto& x) {
+    x.on.backend = ops::Backend::sm90;
+  });
+
+  BadCalls<ops::LayerNormFinalize> layer("layernorm_finalize", ops::layernorm_finalize, [](Case& c) {
+    return ops::LayerNormFinalize{.tile_mean = c.in(Mat(4, 2), DType::fp32),
+                                  .tile_m2 = c.in(Mat(4, 2), DType::fp32),
+                                  .n = 300,
+                                  .mean = c.out_vec("mean", 4, DType::fp32),
+                                  .rstd = c.out_vec("rstd", 4, DType::fp32)};
+  });
+  layer.matrix("tile_mean", AT(tile_mean), true, false).matrix("tile_m2", AT(tile_m2), true);
+  layer.vector("mean", AT(mean), true).vector("rstd", AT(rstd), true).add("n", "2 tiles", [](auto& x) { x.n = 513; });
+  layer.overlap("rstd", AT(rstd), AT(mean)).overlap("mean", AT(mean), AT(tile_m2));
+
+  BadCalls<ops::SumRows> rows("sum_rows", ops::sum_rows, [](Case& c) {
+    return ops::SumRows{.partial = c.in(Mat(4, 3), DType::fp32), .out = c.out_vec("out", 4, DType::fp32)};
+  });
+  rows.matrix("partial", AT(partial), true, false).vector("out", AT(out), true).overlap("out", AT(out), AT(partial));
+  BadCalls<ops::SumColumns> columns("sum_columns", ops::sum_columns, [](Case& c) {
+    return ops::SumColumns{.partial = c.in(Mat(4, 3), DType::fp32), .out = c.out_vec("out", 3, DType::fp32)};
+  });
+  columns.matrix("partial", AT(partial), true, false).vector("out", AT(out), true).overlap("out", AT(out), AT(partial));
+
+  BadCalls<ops::HeadWeightGradient> weights("head_weight_gradient", ops::head_weight_gradient, [](Case& c) {
+    return ops::HeadWeightGradient{.partial = c.in(Mat(3, 8), DType::fp32),
+                                   .heads = {.q = 2, .k = 1, .v = 1, .head_dim = 2},
+                                   .dq_weight = c.out_vec("dq", 2, DType::fp32),
+                                   .dk_weight = c.out_vec("dk", 2, DType::fp32)};
+  });
+  weights.matrix("partial", AT(partial), true, false)
+      .vector("dq_weight", AT(dq_weight), true)
+      .vector("dk_weight", AT(dk_weight), true);
+  weights.add("heads", "8 columns", [](auto& x) { x.heads.q = 1; }).add("heads", "got (2 + -1 + 3) * 2", [](auto& x) {
+    x.heads.k = -1, x.heads.v = 3;
+  });
+  weights.overlap("dk_weight", AT(dk_weight), AT(dq_weight)).overlap("dq_weight", AT(dq_weight), AT(partial));
+
+  BadCalls<ops::EmbeddingBackward> embedding("embedding_backward", ops::embedding_backward, [](Case& c) {
+    return ops::EmbeddingBackward{
+        .dx = c.in(Mat(4, 8)), .token = c.indices({0, 5, 2, 5}, true), .dtable = c.out("dtable", 6, 8, DType::fp32)};
+  });
+  embedding.matrix("dx", AT(dx), true, false)
+      .matrix("dtable", AT(dtable), true, false)
+      .vector("token", AT(token), true);
+  embedding.add("dtable", "got bf16", [](auto& x) { x.dtable.dtype = DType::bf16; });
+  embedding.add("token", "got 5 at row 1", [](auto& x) { x.dtable.rows = 5; });
+  embedding.overlap("dtable", AT(dtable), AT(dx)).overlap("dtable", AT(dtable), AT(token));
+}
+
+}  // namespace
+}  // namespace coda::test

@@ -1,0 +1,176 @@
+// The same bits from run to run, for any number of threads, and from two threads that call at once.
+#include <omp.h>
+
+#include <functional>
+#include <thread>
+
+#include "tests/programs/harness.h"
+
+namespace coda::test {
+namespace {
+
+struct Job {
+  std::string name;
+  std::function<void(Case&)> call;  // draws from the case's seed, so that each run has the same inputs
+  Shape shape;
+  coda::Layout layout = coda::Layout::nt;
+};
+
+ops::NormDot dot(Case& c) { return {.zdz = c.out("zdz", c.m, ops::tiles_n(c.n), c.stats)}; }
+
+/// Shapes of several tiles, and one tile with a long inner dimension, which a library might cut among threads.
+std::vector<Job> jobs() {
+  std::vector<Job> all;
+  for (const coda::Layout l : kLayouts) {
+    for (const Shape s : {Shape{300, 700, 64}, Shape{200, 130, 1500}, Shape{1, 256, 5000}, Shape{256, 200, 2048}}) {
+      all.push_back({"gemm",
+                     [](Case& c) {
+                       c.draw_product();
+                       ops::gemm({.a = c.a,
+                                  .b = c.b,
+                                  .layout = c.layout,
+                                  .activation = ops::Activation::gelu_erf,
+                                  .out = c.out("out", c.m, c.n)});
+                     },
+                     s, l});
+    }
+    all.push_back({"gemm_rms_backward",
+                   [](Case& c) {
+                     c.draw_product();
+                     ops::gemm_rms_backward({.a = c.a,
+                                             .b = c.b,
+                                             .layout = c.layout,
+                                             .x = c.in(c.draw(c.m, c.n)),
+                                             .rstd = c.vec(c.factors(c.m, 1, c.stats), c.stats),
+                                             .row_term = c.vec(c.draw_vec(c.m, 1, c.stats), c.stats),
+                                             .dx = c.out("dx", c.m, c.n),
+                                             .h = c.out("h", c.m, c.n),
+                                             .dweight = c.out("dweight", ops::tiles_m(c.m), c.n, c.stats)});
+                   },
+                   {600, 300, 40},
+                   l});
+  }
+  all.push_back({"gemm_residual",
+                 [](Case& c) {
+                   c.draw_product();
+                   const auto [mean, m2] = c.out_pair("mean", "m2", c.m, ops::tiles_n(c.n), c.stats);
+                   ops::gemm_residual({.a = c.a,
+                                       .b = c.b,
+                                       .residual = c.in(c.draw(c.m, c.n)),
+                                       .x = c.out("x", c.m, c.n),
+                                       .mean = mean,
+                                       .m2 = m2});
+                 },
+                 {270, 530, 50}});
+  all.push_back({"gemm_glu_backward",
+                 [](Case& c) {
+                   c.draw_product();
+                   ops::gemm_glu_backward({.a = c.a,
+                                           .b = c.b,
+                                           .layout = coda::Layout::nt,
+                                           .preact = c.in(c.draw(c.m, 2 * c.n)),
+                                           .dpreact = c.out("dpreact", c.m, 2 * c.n),
+                                           .out = c.out("out", c.m, c.n),
+                                           .dot = dot(c)});
+                 },
+                 {300, 520, 33}});
+  all.push_back(
+      {"linear_cross_entropy and its backward",
+       [](Case& c) {
+         c.draw_product();
+         const ConstVector target = c.indices(random_targets(c.random, c.m, c.n, 5), true);
+         const Vector lse = c.out_vec("lse", c.m, c.stats);
+         ops::linear_cross_entropy(
+             {.a = c.a, .weight = c.b, .target = target, .lse = lse, .loss = c.out_vec("loss", c.m, c.stats)});
+         ops::linear_cross_entropy_backward({.a = c.a,
+                                             .weight = c.b,
+                                             .h = {},
+                                             .target = target,
+                                             .lse = lse,
+                                             .dloss = c.vec(c.factors(c.m, 1, c.stats), c.stats),
+                                             .chunk = 300,
+                                             .da = c.out("da", c.m, c.k),
+                                             .dweight = c.in_place("dweight", Mat(c.n, c.k), c.stats),
+                                             .row_dot = c.out_vec("row_dot", c.m, c.stats)});
+       },
+       {290, 800, 48}});
+  all.push_back({"reductions",
+                 [](Case& c) {
+                   const ConstMatrix partial = c.in(c.draw(c.m, c.n), c.stats);
+                   ops::rms_finalize(
+                       {.sum_sq = c.in(Mat(c.m, 3, 2.5), c.stats), .n = 700, .rstd = c.out_vec("rstd", c.m, c.stats)});
+                   ops::sum_rows({.partial = partial, .out = c.out_vec("rows", c.m, c.stats)});
+                   ops::sum_columns({.partial = partial, .out = c.out_vec("columns", c.n, c.stats)});
+                   ops::embedding_backward({.dx = c.in(c.draw(c.m, c.n)),
+                                            .token = c.indices(random_targets(c.random, c.m, 9), false),
+                                            .dtable = c.in_place("dtable", Mat(9, c.n), c.stats)});
+                 },
+                 {2000, 600, 0}});
+  return all;
+}
+
+Case run(const Job& job, DType t) {
+  Case c(t, job.layout, job.shape.m, job.shape.n, job.shape.k, 1, false, base_seed());
+  job.call(c);
+  return c;
+}
+
+TEST(Bits, AreTheSameForAnyNumberOfThreadsAndFromRunToRun) {
+  const int before = omp_get_max_threads();
+  for (const DType t : {DType::bf16, DType::fp16, DType::fp32}) {
+    for (const Job& job : jobs()) {
+      SCOPED_TRACE(job.name + " " + coda::name_of(t) + " " + coda::name_of(job.layout) +
+                   " K=" + std::to_string(job.shape.k));
+      omp_set_num_threads(1);
+      Case first = run(job, t);
+      for (const int threads : {1, 2, 3, 5, 2}) {
+        omp_set_num_threads(threads);
+        Case again = run(job, t);
+        EXPECT_EQ(first.difference(again), "") << "with " << threads << " threads";
+        EXPECT_EQ(omp_get_max_threads(), threads) << "a call leaves the caller's number of threads as it was";
+      }
+    }
+  }
+  omp_set_num_threads(before);
+}
+
+TEST(Bits, AreTheSameFromTwoThreadsThatCallAtOnce) {
+  std::vector<Job> all = jobs();
+  std::vector<std::unique_ptr<Case>> expected;
+  for (const Job& job : all) expected.push_back(std::make_unique<Case>(run(job, DType::bf16)));
+  std::vector<std::string> failures[2];
+  std::vector<std::thread> threads;
+  for (int id = 0; id < 2; ++id) {
+    threads.emplace_back([&, id] {
+      // From different ends, so that unlike calls meet.
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const std::size_t at = id == 0 ? i : all.size() - 1 - i;
+        Case again = run(all[at], DType::bf16);
+        const std::string difference = expected[at]->difference(again);
+        if (!difference.empty()) failures[id].push_back(all[at].name + ": " + difference);
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const auto& list : failures)
+    for (const std::string& text : list) ADD_FAILURE() << text;
+}
+
+TEST(Bits, OfARowDoNotDependOnTheRowsBelowIt) {
+  // Within one tile of rows the product's shape changes with M, and with it the library's choice of a kernel; whole
+  // tiles are always computed alike.
+  for (const DType t : {DType::bf16, DType::fp32}) {
+    Case c(t, coda::Layout::nt, 700, 300, 64, 1, false, base_seed());
+    c.draw_product();
+    ops::gemm({.a = c.a, .b = c.b, .out = c.out("all", 700, 300)});
+    ConstMatrix top = c.a;
+    top.rows = 256;
+    ops::gemm({.a = top, .b = c.b, .out = c.out("top", 256, 300)});
+    Mat all = c.got("all"), part = c.got("top");
+    all.rows = 256, all.v.resize(part.v.size());
+    EXPECT_EQ(check_exact("the first 256 rows", part, all), "") << coda::name_of(t);
+  }
+}
+
+}  // namespace
+}  // namespace coda::test
