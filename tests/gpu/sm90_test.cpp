@@ -170,16 +170,16 @@ TEST_F(Sm90, gemm_is_accurate) {
     const Vec bias = c.values(random, c.n, 1, dtype_of<T>).v;
     OnDevice<T> device_c(residual, c.pad), device_bias(reference::column(bias), 0);
 
-    enum class With { nothing, bias, everything };
-    for (const With with : {With::nothing, With::bias, With::everything}) {
+    enum class With { kNothing, kBias, kEverything };
+    for (const With with : {With::kNothing, With::kBias, With::kEverything}) {
       OnDevice<T> out(c.m, c.n, c.pad), preact(c.m, c.n, c.pad);
       sm90::GemmArgs args{.a = p.a.matrix(), .b = p.b.matrix(), .layout = layout, .out = out.matrix()};
       reference::GemmOptions options;
-      if (with != With::nothing) {
+      if (with != With::kNothing) {
         args.bias = device_bias.vector();
         options.bias = &bias;
       }
-      if (with == With::everything) {
+      if (with == With::kEverything) {
         args.alpha = 0.5f, args.beta = 2.0f;
         args.c = device_c.matrix(), args.preact = preact.matrix();
         options.alpha = 0.5, options.beta = 2.0, options.c = &residual;
@@ -187,8 +187,8 @@ TEST_F(Sm90, gemm_is_accurate) {
       sm90::gemm(args, nullptr);
       const auto ref = reference::gemm(p.problem.operands(), options);
       const auto chain = reference::gemm(p.problem.operands(), options, reference::Round::to(dtype_of<T>));
-      check_output("out", out, ref.y, chain.y, c.exact && with != With::everything);
-      if (with == With::everything) {
+      check_output("out", out, ref.y, chain.y, c.exact && with != With::kEverything);
+      if (with == With::kEverything) {
         check_output("preact", preact, ref.y, chain.y, false);
       } else {
         preact.fetch("preact", false);

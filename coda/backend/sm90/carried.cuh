@@ -116,9 +116,14 @@ PortMask absent_ports(const Program& program) {
   return mask;
 }
 
-/// The carried load of a kernel.
+/// The carried load of a kernel: none if it is a port that the kernel knows to be absent.
 template <class Program, PortMask Absent>
-inline constexpr Carried kLoadWith =
-    kCarriedLoad<Program>.port >= 0 && (Absent >> kCarriedLoad<Program>.port & 1) ? Carried{} : kCarriedLoad<Program>;
+inline constexpr Carried kLoadWith = [] {
+  constexpr Carried c = kCarriedLoad<Program>;
+  if constexpr (c.port >= 0) {
+    if (Absent >> c.port & 1) return Carried{};
+  }
+  return c;
+}();
 
 }  // namespace coda::sm90
