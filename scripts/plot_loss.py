@@ -30,11 +30,7 @@ def plot_losses(axes, log):
     steps, losses = [line["step"] for line in log], [line["loss"] for line in log]
     axes.plot(steps, losses, color="C0", alpha=0.25, linewidth=0.8)
     axes.plot(steps, smoothed(losses), color="C0", label="training")
-    validation = [
-        (line["step"], line["validation_loss"])
-        for line in log
-        if "validation_loss" in line
-    ]
+    validation = [(line["step"], line["validation_loss"]) for line in log if "validation_loss" in line]
     if validation:
         axes.plot(
             *zip(*validation),
@@ -52,19 +48,11 @@ def plot_losses(axes, log):
 
 
 def plot_differences(axes, comparison):
-    for number, dtype in enumerate(
-        name for name in ("fp32", "bf16") if name in comparison
-    ):
-        pairs = zip(
-            comparison[dtype]["fused"]["losses"], comparison[dtype]["unfused"]["losses"]
-        )
+    for number, dtype in enumerate(name for name in ("fp32", "bf16") if name in comparison):
+        pairs = zip(comparison[dtype]["fused"]["losses"], comparison[dtype]["unfused"]["losses"])
         differences = [max(abs(a - b), 1e-9) for a, b in pairs]
-        axes.semilogy(
-            range(1, len(differences) + 1), differences, color=f"C{number}", label=dtype
-        )
-    axes.axhline(
-        1e-3, color="0.5", linestyle="--", linewidth=0.8, label="target in fp32"
-    )
+        axes.semilogy(range(1, len(differences) + 1), differences, color=f"C{number}", label=dtype)
+    axes.axhline(1e-3, color="0.5", linestyle="--", linewidth=0.8, label="target in fp32")
     axes.set(xlabel="step", ylabel="nats per byte", title="|fused loss - unfused loss|")
     axes.legend()
 

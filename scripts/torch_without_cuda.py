@@ -24,40 +24,25 @@ def output_of(*command):
 def main(site_packages):
     lib = site_packages / "torch" / "lib"
     needed = set()
-    versions = collections.defaultdict(
-        set
-    )  # library -> its symbol versions that are asked for
-    symbols = collections.defaultdict(
-        set
-    )  # symbol version, "" for none -> symbols that are asked for
+    versions = collections.defaultdict(set)  # library -> its symbol versions that are asked for
+    symbols = collections.defaultdict(set)  # symbol version, "" for none -> symbols that are asked for
     defined = set()
     for path in lib.glob("*.so*"):
         headers = output_of("objdump", "-p", path)
         needed.update(re.findall(r"NEEDED +(\S+)", headers))
-        for library, rows in re.findall(
-            r"required from (\S+):\n((?: +0x.*\n)+)", headers
-        ):
+        for library, rows in re.findall(r"required from (\S+):\n((?: +0x.*\n)+)", headers):
             versions[library].update(row.split()[-1] for row in rows.splitlines())
-        for symbol, version in re.findall(
-            r" U (\w+)@?(\S*)", output_of("nm", "-D", "--undefined-only", path)
-        ):
+        for symbol, version in re.findall(r" U (\w+)@?(\S*)", output_of("nm", "-D", "--undefined-only", path)):
             symbols[version].add(symbol)
-        defined.update(
-            re.findall(r" \w (\w+)", output_of("nm", "-D", "--defined-only", path))
-        )
+        defined.update(re.findall(r" \w (\w+)", output_of("nm", "-D", "--defined-only", path)))
 
     present = {path.name for path in site_packages.rglob("*.so*")} | {"libcuda.so.1"}
-    missing = sorted(
-        library for library in needed - present if re.match(r"lib(cu|nv|nccl)", library)
-    )
+    missing = sorted(library for library in needed - present if re.match(r"lib(cu|nv|nccl)", library))
     # A symbol without a version names no library: any one may hold it, so the first such library holds them all.
     unversioned = symbols[""] - defined
     for library in missing:
         wanted = {version: symbols[version] for version in versions[library]}
-        script = "".join(
-            f"{version} {{ global: {'; '.join(names)}; }};\n"
-            for version, names in wanted.items()
-        )
+        script = "".join(f"{version} {{ global: {'; '.join(names)}; }};\n" for version, names in wanted.items())
         names = set().union(*wanted.values())
         if not wanted:
             names, unversioned = unversioned, set()
@@ -76,9 +61,7 @@ def main(site_packages):
                 "-",
             ]
             source = "".join(f"char {name}[64];\n" for name in sorted(names))
-            subprocess.run(
-                [*link, "-o", lib / library], input=source, text=True, check=True
-            )
+            subprocess.run([*link, "-o", lib / library], input=source, text=True, check=True)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ int Progress::columns() const {
 void Progress::draw() {
   last_draw_ = options_.clock();
   drawn_ = true;
+  shown_ = done_;
   const double part = total_ > 0 ? std::clamp(static_cast<double>(done_) / static_cast<double>(total_), 0.0, 1.0) : 1.0;
   const std::string time =
       done_ >= total_ ? "in " + format_duration(elapsed())
@@ -109,7 +110,7 @@ void Progress::note(std::string_view line) {
 
 void Progress::finish() {
   if (std::exchange(finished_, true) || options_.mode == Mode::off) return;
-  draw();
+  if (shown_ != done_ || done_ < total_) draw();
   if (options_.mode == Mode::terminal) fmt::print(options_.out, "\n");
   std::fflush(options_.out);
 }

@@ -44,7 +44,7 @@ class Progress {
   int columns() const;
 
   std::string label_, detail_;
-  std::int64_t total_, first_, done_;
+  std::int64_t total_, first_, done_, shown_ = -1;  // shown_: what was done at the last drawing
   ProgressOptions options_;
   double start_, last_draw_;
   bool finished_ = false, drawn_ = false;

@@ -78,10 +78,10 @@ TEST(SimdMath, HandlesInfinitiesNanZerosAndTheEndsOfTheRange) {
   EXPECT_EQ(lane0(rsqrt(V(4.f))), 0.5f);
   EXPECT_EQ(lane0(abs(V(-3.f))), 3.f);
   const Simd<double, kLanes<double>> d(-1.0);
-  EXPECT_EQ(abs(d)[0], 1.0);
-  EXPECT_EQ(exp(d)[0], std::exp(-1.0));
-  EXPECT_EQ(tanh(d)[0], std::tanh(-1.0));
-  EXPECT_EQ(erf(d)[0], std::erf(-1.0));
+  EXPECT_DOUBLE_EQ(abs(d)[0], 1.0);
+  EXPECT_DOUBLE_EQ(exp(d)[0], std::exp(-1.0));
+  EXPECT_DOUBLE_EQ(tanh(d)[0], std::tanh(-1.0));
+  EXPECT_DOUBLE_EQ(erf(d)[0], std::erf(-1.0));
 }
 
 TEST(SimdMath, WorksOnEachLaneByItself) {
@@ -97,9 +97,9 @@ TEST(SimdMath, WorksOnEachLaneByItself) {
   }
   const auto d = Simd<double, nd>::load(y);
   for (int l = 0; l < nd; ++l) {
-    EXPECT_EQ(exp(d)[l], std::exp(y[l]));
-    EXPECT_EQ(tanh(d)[l], std::tanh(y[l]));
-    EXPECT_EQ(erf(d)[l], std::erf(y[l]));
+    EXPECT_DOUBLE_EQ(exp(d)[l], std::exp(y[l]));
+    EXPECT_DOUBLE_EQ(tanh(d)[l], std::tanh(y[l]));
+    EXPECT_DOUBLE_EQ(erf(d)[l], std::erf(y[l]));
   }
 }
 

@@ -17,9 +17,7 @@ def coda(*arguments):
     command = [CODA, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        raise AssertionError(
-            f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}"
-        )
+        raise AssertionError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}")
     return done.stdout
 
 
@@ -71,18 +69,12 @@ class Transformers(unittest.TestCase):
         scale = expected.abs().max().item()
         error = (got - expected).abs().max().item() / scale
         self.assertGreater(expected.std().item(), 0.1)  # logits that say something
-        self.assertTrue(
-            error <= bound, f"expected a relative difference up to {bound}, got {error}"
-        )
-        print(
-            f"{self.id().split('.')[-1]}: largest logit {scale:.3f}, relative difference {error:.2e}"
-        )
+        self.assertTrue(error <= bound, f"expected a relative difference up to {bound}, got {error}")
+        print(f"{self.id().split('.')[-1]}: largest logit {scale:.3f}, relative difference {error:.2e}")
 
     def test_they_load_what_we_trained(self):
         text = self.folder / "text.txt"
-        text.write_text(
-            " ".join(f"verse {i * i % 89} of chapter {i % 7}." for i in range(2000))
-        )
+        text.write_text(" ".join(f"verse {i * i % 89} of chapter {i % 7}." for i in range(2000)))
         for name, flags, architecture in (
             ("llama", [], "LlamaForCausalLM"),
             ("llama_tied", ["--tied"], "LlamaForCausalLM"),
@@ -161,9 +153,7 @@ class Transformers(unittest.TestCase):
         for config in self.configs():
             with self.subTest(config.model_type, tied=config.tie_word_embeddings):
                 folder, ids = self.their_model(config, torch.float32), tokens(301, 60)
-                self.expect_equal(
-                    our_logits(folder, ids), their_logits(folder, ids), 1e-4
-                )
+                self.expect_equal(our_logits(folder, ids), their_logits(folder, ids), 1e-4)
 
     def test_we_load_shards(self):
         config, ids = next(self.configs()), tokens(301, 60)
@@ -175,9 +165,7 @@ class Transformers(unittest.TestCase):
         for config in self.configs():
             with self.subTest(config.model_type, tied=config.tie_word_embeddings):
                 folder, ids = self.their_model(config, torch.bfloat16), tokens(301, 60)
-                expected = their_logits(
-                    folder, ids
-                )  # in fp32, of the same bf16 weights
+                expected = their_logits(folder, ids)  # in fp32, of the same bf16 weights
                 self.expect_equal(our_logits(folder, ids), expected, 1e-4)
                 self.expect_equal(our_logits(folder, ids, "bf16"), expected, 3e-2)
 

@@ -304,7 +304,8 @@ class Case {
 
   Placement next_place(std::int64_t cols) {
     constexpr std::int64_t kPads[] = {0, 1, 16, 3};
-    return {cols + kPads[(seed + ++places_) % 4], 0};
+    const std::uint64_t at = seed + ++places_;
+    return {cols + kPads[at % 4], at % 3 == 0 ? 8 : 0};  // aligned to its elements, not to a vector register
   }
   Buffer* keep(const std::string& name, std::unique_ptr<Buffer> buffer, bool is_output = false) {
     buffers_.push_back({name, std::move(buffer), is_output});
