@@ -117,7 +117,12 @@ Case run(const Job& job, DType t) {
 
 TEST(Bits, AreTheSameForAnyNumberOfThreadsAndFromRunToRun) {
   const int before = omp_get_max_threads();
-  for (const DType t : {DType::bf16, DType::fp16, DType::fp32}) {
+#if defined(__SANITIZE_ADDRESS__)  // ten times slower, and no bit differs for it
+  const std::vector<DType> types{DType::bf16};
+#else
+  const std::vector<DType> types{DType::bf16, DType::fp16, DType::fp32};
+#endif
+  for (const DType t : types) {
     for (const Job& job : jobs()) {
       SCOPED_TRACE(job.name + " " + coda::name_of(t) + " " + coda::name_of(job.layout) +
                    " K=" + std::to_string(job.shape.k));

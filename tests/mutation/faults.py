@@ -1,0 +1,187 @@
+"""Seeded faults: each is one wrong edit of the library that some test must notice.
+
+(file, text, wrong text, check): `text` occurs in the file exactly once, or `text` is a pair (text, which occurrence,
+from 0). A check is a test that includes the file (`epilogue_simd_test`: compiled with the fault), or a source of the
+library and a test that calls it (`ops/gemm.cpp programs_linear_test`: the source is compiled with the fault and linked
+before the library).
+"""
+
+MATH = "coda/epilogue/math.h"
+DUAL = "coda/epilogue/dual.h"
+FUNCTIONS = "coda/epilogue/functions.h"
+FRAGMENT = "coda/epilogue/fragment.h"
+SIMD = "coda/epilogue/simd.h"
+PORTS = "coda/epilogue/ports.h"
+TILE = "coda/backend/cpu/tile.h"
+LOOP = "coda/backend/cpu/gemm.cpp"
+PACK = "coda/backend/cpu/pack.h"
+KERNELS = "coda/backend/cpu/kernels.cpp"
+
+functions, simd, program = "epilogue_functions_test", "epilogue_simd_test", "epilogue_program_test"
+loop = "backend/cpu/gemm.cpp programs_linear_test"
+extremes = "backend/cpu/gemm.cpp programs_extremes_test"
+linear = "ops/gemm.cpp programs_linear_test"
+embedding = "ops/small.cpp programs_linear_test"
+backward = "ops/backward.cpp programs_backward_test"
+rope = "ops/rope.cpp programs_rope_test"
+loss = "ops/loss.cpp programs_loss_test"
+kernels = "backend/cpu/kernels.cpp programs_backward_test"
+kernels_loss = "backend/cpu/kernels.cpp programs_loss_test"
+
+FAULTS = [
+    # ---- elementary functions
+    (MATH, "low(-87.33654f)", "low(-80.f)", simd),
+    (MATH, "high(89.f)", "high(80.f)", simd),
+    (MATH, "V p = V(0.0013751314f);", "V p = V(0.0023751314f);", simd),
+    (MATH, "select(abs(x) < V(0.625f), small, copysign(big, x))", "select(abs(x) < V(0.625f), small, big)", simd),
+    (MATH, "select(t < V(0.95f), small,", "select(t < V(0.65f), V(0.f),", simd),
+    (MATH, "return select(x <= S(0), S(0), x);", "return select(x > S(0), x, S(0));", functions),
+    (MATH, "return reciprocal(S(1) + exp(-x));", "return reciprocal(S(1) + exp(x));", functions),
+    # ---- derivatives
+    (DUAL, "detail::chain(x, s, s * (S(1) - s))", "detail::chain(x, s, s * (S(1) + s))", functions),
+    (DUAL, "detail::chain(x, t, S(1) - t * t)", "detail::chain(x, t, S(1) - t)", functions),
+    (DUAL, "exp(-(x.value * x.value)))", "exp(-x.value))", functions),
+    (DUAL, "select(x.value <= S(0), S(0), S(1))", "select(x.value < S(0), S(0), S(1))", functions),
+    (
+        DUAL,
+        "detail::add<S>(detail::scale(a.dy, b.value), detail::scale(b.dy, a.value))",
+        "detail::add<S>(detail::scale(a.dy, b.value), detail::scale(b.dy, b.value))",
+        functions,
+    ),
+    (DUAL, ("detail::negate<S>(b.dx)", 0), "b.dx", functions),
+    # ---- activations
+    (FUNCTIONS, "kCubic = kLinear * 0.044715", "kCubic = kLinear * 0.44715", functions),
+    (FUNCTIONS, "return Act{}(gate)*up;", "return Act{}(up)*gate;", functions),
+    (FUNCTIONS, "return r * r;", "return r + r;", functions),
+    (FUNCTIONS, "tanh(z * C(scale / cap)) * C(cap)", "tanh(z * C(scale)) * C(cap)", functions),
+    # ---- lanes and conversions
+    (
+        SIMD,
+        "{__builtin_shufflevector(a.v, b.v, (2 * I)...), __builtin_shufflevector(a.v, b.v, (2 * I + 1)...)}",
+        "{__builtin_shufflevector(a.v, b.v, (2 * I + 1)...), __builtin_shufflevector(a.v, b.v, (2 * I)...)}",
+        simd,
+    ),
+    (SIMD, "(I / 2 + (I % 2) * N)...)", "(I / 2 + ((I + 1) % 2) * N)...)", simd),
+    (SIMD, "butterfly<N / 2>(a, op)", "butterfly<N / 4>(a, op)", simd),
+    (SIMD, "out.v[i] = f(x.v[i]);", "out.v[i] = f(x.v[0]);", simd),
+    # ---- fragments
+    (FRAGMENT, "out.v[j] = f(even, odd);", "out.v[j] = f(odd, even);", simd),
+    (FRAGMENT, ("out.v[2 * j + 1] = b;", 0), "out.v[2 * j + 1] = a;", simd),
+    (FRAGMENT, "return {x * c - y * s, x * s + y * c};", "return {x * c + y * s, x * s + y * c};", simd),
+    (FRAGMENT, "return {x * c + y * s, y * c - x * s};", "return {x * c + y * s, y * c + x * s};", simd),
+    (FRAGMENT, "S(d.dx * dy.v[j]), S(d.dy * dy.v[j])", "S(d.dy * dy.v[j]), S(d.dx * dy.v[j])", functions),
+    # ---- ports
+    (PORTS, "return select(b <= a, a, select(a <= a, b, a));", "return select(b <= a, a, b);", functions),
+    (
+        PORTS,
+        ("static constexpr S neutral = -std::numeric_limits<S>::infinity();", 0),
+        "static constexpr S neutral = S(0);",
+        program,
+    ),
+    (PORTS, "return abs(x);", "return x;", program),
+    (PORTS, "if (!data) return m;", "if (!data) return 0;", rope),
+    (PORTS, "m2(m2_.data), pitch(mean_.pitch)", "m2(m2_.data), pitch(0)", program),
+    # ---- the CPU's tile: masks, widths, rows, reductions
+    (
+        TILE,
+        "valid_ = static_cast<int>(std::min<std::int64_t>(kColumns, geometry_.col + geometry_.cols - col));",
+        "valid_ = kColumns;",
+        program,
+    ),
+    (TILE, "p.reg[0] = Op::template neutral<Acc>;", "", program),
+    (TILE, "p.reg[0] = -std::numeric_limits<Acc>::infinity();", "p.reg[0] = 0;", program),
+    (
+        TILE,
+        "if (p.data) p.data[row_ * p.pitch + geometry_.tile_n] = p.reg[0];",
+        "if (p.data) p.data[row_ * p.pitch] = p.reg[0];",
+        program,
+    ),
+    (TILE, "read<W>(p.data + row_ * p.pitch + scaled<W>(col_))", "read<W>(p.data + row_ * p.pitch + col_)", program),
+    (TILE, "write(p.data + row_ * p.pitch + scaled<W>(col_), f)", "write(p.data + row_ * p.pitch + col_, f)", program),
+    (TILE, "if (p.data && col_ == 0)", "if (p.data)", program),
+    (TILE, "if (p.data && row_ == 0)", "if (p.data)", program),
+    (TILE, "if (row_ != geometry_.row) {", "if (row_ != 0) {", program),
+    (TILE, "p.data + geometry_.tile_m * p.pitch + col_", "p.data + col_", program),
+    (TILE, "fold<Op>(masked(x, Op::template neutral<Acc>))", "fold<Op>(x)", program),
+    (TILE, "const Acc mean = fold<Sum>(masked(f, Acc(0))) / n;", "const Acc mean = fold<Sum>(f) / n;", program),
+    (TILE, "p.reg[2] += m2 + delta * delta * p.reg[0] * n / total;", "p.reg[2] += m2;", program),
+    (
+        TILE,
+        "p.reg[1] = p.reg[1] * exp(p.reg[0] - shift) + fold<Sum>(e);",
+        "p.reg[1] = p.reg[1] + fold<Sum>(e);",
+        program,
+    ),
+    (TILE, "const Acc shift = m == kLow ? Acc(0) : m;", "const Acc shift = m;", "ops/loss.cpp programs_extremes_test"),
+    (TILE, ("if (c < 0 || c >= valid_) return;", 0), "if (c < 0) return;", program),
+    (TILE, "std::copy_n(tmp, scaled<W>(valid_), p);", "std::copy_n(tmp, fragment<W>::count * kL, p);", program),
+    (TILE, "std::fill(tmp + scaled<W>(valid_),", "std::fill(tmp + scaled<W>(valid_ - 1),", program),
+    (TILE, "(first - geometry_.col) / p.head_dim] += sum;", "(first - geometry_.col) / p.head_dim] = sum;", rope),
+    (TILE, "(first < p.q_columns ? p.q : p.k)", "(first <= p.q_columns ? p.q : p.k)", rope),
+    (TILE, "std::fill_n(tmp + at, n, mean + p.eps);", "std::fill_n(tmp + at, n, mean);", rope),
+    (TILE, "std::clamp<std::int64_t>(columns - col_, 0, valid_)", "valid_", rope),
+    (TILE, "f.v[i] = load_as<tile.kL>(acc + c + i * tile.kL);", "f.v[i] = load_as<tile.kL>(acc + c);", program),
+    (TILE, "+ r * ld;", "+ (r & 127) * ld;", program),
+    # ---- the tile loop and packing
+    (LOOP, "tm = m0 + t % (m1 - m0)", "tm = m0", loop),
+    (
+        LOOP,
+        "const TileGeometry g{tm * kTileM, tn * c.tile_n,",
+        "const TileGeometry g{tm * kTileM, tn * kTileN,",
+        "backend/cpu/gemm.cpp programs_rope_test",
+    ),
+    (LOOP, "else std::fill_n(acc, kTileM * ld, Acc(0));", "", loop),
+    (LOOP, "return std::min(tile, size - i * tile);", "return std::min(tile, size);", loop),
+    (LOOP, "const bool turn = free_runs != inner_free;", "const bool turn = false;", loop),
+    (LOOP, "(i % per_group) * panel_bytes()", "0 * panel_bytes()", loop),
+    (
+        LOOP,
+        "for (std::int64_t n0 = 0; n0 < count_n; n0 += pb.per_group) {",
+        "for (std::int64_t n0 = 0; n0 < std::min(count_n, pb.per_group); n0 += pb.per_group) {",
+        extremes,
+    ),
+    (LOOP, "        omp_set_num_threads(1);\n", "", "backend/cpu/gemm.cpp programs_bits_test"),
+    (PACK, ("out[c * rows + r] = in[r * pitch + c];", 0), "out[c * rows + r] = in[r * cols + c];", loop),
+    (PACK, "for (; c < cols; ++c) out[c] = static_cast<float>(in[c]);", "", loop),
+    # ---- programs
+    ("coda/programs/gemm.h", "if (beta != 0) z = z + tile.load(c) * beta;", "z = z + tile.load(c) * beta;", linear),
+    (
+        "coda/programs/norm.h",
+        "(acc - tile.load(mean) * tile.load(u)) * tile.load(rstd) + tile.load(c)",
+        "(acc - tile.load(mean)) * tile.load(rstd) + tile.load(c)",
+        linear,
+    ),
+    ("coda/programs/norm.h", "tile.reduce(zdz, (z - tile.load(c)) * dz);", "tile.reduce(zdz, z * dz);", backward),
+    ("coda/programs/residual.h", ("tile.store(h, z * tile.load(weight));", 0), "tile.store(h, z);", linear),
+    ("coda/programs/residual.h", ("stat(tile, z);", 1), "stat(tile, z * tile.load(weight));", embedding),
+    (
+        "coda/programs/residual.h",
+        "tile.reduce(dweight, acc * normed);\n  }",
+        "tile.reduce(dweight, acc * w);\n  }",
+        backward,
+    ),
+    ("coda/programs/residual.h", "tile.reduce(dbias, acc);", "tile.reduce(dbias, acc * r);", backward),
+    ("coda/programs/rope.h", "n * r * tile.load(gz)", "n * tile.load(gz)", rope),
+    ("coda/programs/loss.h", "tile.load(target) * hit - smooth", "tile.load(target) - smooth", loss),
+    (
+        "coda/programs/loss.h",
+        "return map(WhereNonzero{}, transform.back(z, dl), weight);",
+        "return transform.back(z, dl);",
+        "ops/loss.cpp programs_extremes_test",
+    ),
+    # ---- reductions between programs
+    (
+        KERNELS,
+        "std::sqrt(sum / static_cast<double>(n) + eps)",
+        "std::sqrt((sum + eps) / static_cast<double>(n))",
+        kernels,
+    ),
+    (KERNELS, "std::min(tile_n, n - t * tile_n)", "tile_n", kernels),
+    (KERNELS, "double sum = beta == 0 ? 0 : beta * static_cast<double>(out[n]);", "double sum = 0;", kernels),
+    (
+        KERNELS,
+        "const double shift = std::isinf(top) && top < 0 ? 0 : top;",
+        "const double shift = top;",
+        "backend/cpu/kernels.cpp programs_extremes_test",
+    ),
+    (KERNELS, "l += o.z_loss * value * value", "l += o.z_loss * value", kernels_loss),
+]

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Applies each fault of faults.py to a copy of one file and requires a test to fail. Prints caught/total."""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+from faults import FAULTS
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIMIT_S = 300  # a fault that hangs is caught too
+TESTS = {path.stem: path for path in (ROOT / "tests").glob("*/*_test.cpp")}
+
+
+class Build:
+    """Compiles and links as the library was."""
+
+    def __init__(self, args: argparse.Namespace, folder: pathlib.Path) -> None:
+        self.compiler = shlex.split(args.compiler)
+        self.flags = ["-std=c++20", "-O1", "-w", "-fopenmp", *shlex.split(args.flags)]
+        self.library = args.library
+        self.folder = folder
+
+    def compile(self, source: pathlib.Path, output: pathlib.Path, overlay: pathlib.Path | None = None) -> str:
+        """Empty, or what the compiler said."""
+        includes = [f"-I{path}" for path in (overlay, ROOT) if path]
+        done = subprocess.run(
+            [*self.compiler, *self.flags, *includes, "-c", source, "-o", output],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return "" if done.returncode == 0 else done.stderr
+
+    def link(self, objects: list[pathlib.Path], output: pathlib.Path) -> str:
+        libraries = [self.library, "-ldnnl", "-lfmt", "-lgtest", "-lgtest_main", "-lpthread"]
+        done = subprocess.run(
+            [self.compiler[-1], "-fopenmp", *objects, *libraries, "-o", output],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return "" if done.returncode == 0 else done.stderr
+
+    def object(self, name: str) -> pathlib.Path:
+        return self.folder / f"{name}.o"
+
+
+def passes(binary: pathlib.Path) -> bool:
+    environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "GTEST_FAIL_FAST": "1"}
+    try:
+        done = subprocess.run([binary], env=environment, capture_output=True, check=False, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def mutated(path: str, text: str | tuple[str, int], wrong: str) -> str:
+    """The file with one occurrence of the text replaced."""
+    source = (ROOT / path).read_text()
+    wanted, which = text if isinstance(text, tuple) else (text, 0)
+    count = source.count(wanted)
+    if count <= which or (not isinstance(text, tuple) and count != 1):
+        raise ValueError(f"{path}: expected the text once, or occurrence {which} of it, got {count}: {wanted}")
+    parts = source.split(wanted)
+    return wanted.join(parts[: which + 1]) + wrong + wanted.join(parts[which + 1 :])
+
+
+def attempt(build: Build, number: int) -> str:
+    """What became of a fault: `caught`, or why not."""
+    path, text, wrong, check = FAULTS[number]
+    with tempfile.TemporaryDirectory(dir=build.folder) as name:
+        overlay = pathlib.Path(name)
+        (overlay / path).parent.mkdir(parents=True)
+        (overlay / path).write_text(mutated(path, text, wrong))
+        *source, test = check.split()
+        changed = overlay / "changed.o"
+        relative = f"coda/{source[0]}" if source else str(TESTS[test].relative_to(ROOT))
+        at = overlay / relative if (overlay / relative).exists() else ROOT / relative
+        failure = build.compile(at, changed, overlay)
+        if failure:
+            return "does not compile:\n" + failure[:2000]
+        objects = [changed, build.object("accuracy")] + ([build.object(test)] if source else [])
+        failure = build.link(objects, overlay / "check")
+        if failure:
+            return "does not link:\n" + failure[:2000]
+        return "SURVIVED" if passes(overlay / "check") else "caught"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--compiler", default="c++", help="compiler, and what launches it")
+    parser.add_argument("--flags", default="-march=native -fno-math-errno -fno-trapping-math -Wno-psabi")
+    parser.add_argument("--library", required=True, help="libcoda.a without any fault")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", help="faults of files whose path contains this")
+    args = parser.parse_args()
+    chosen = [i for i, fault in enumerate(FAULTS) if not args.only or args.only in fault[0]]
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        build = Build(args, pathlib.Path(folder))
+        tests = sorted({FAULTS[i][3].split()[-1] for i in chosen})
+        sources = [TESTS[test] for test in tests] + [ROOT / "tests/support/accuracy.cpp"]
+        for source, failure in zip(sources, pool.map(lambda s: build.compile(s, build.object(s.stem)), sources)):
+            if failure:
+                print(f"mutation: {source}: does not compile without a fault:\n{failure}")
+                return 1
+
+        def sound(test: str) -> bool:
+            binary = build.folder / test
+            return not build.link([build.object(test), build.object("accuracy")], binary) and passes(binary)
+
+        for test, ok in zip(tests, pool.map(sound, tests)):
+            if not ok:
+                print(f"mutation: {test}: expected it to pass without a fault, but it fails")
+                return 1
+        caught = 0
+        for i, result in zip(chosen, pool.map(lambda i: attempt(build, i), chosen)):
+            path, text, wrong, check = FAULTS[i]
+            caught += result == "caught"
+            if result != "caught":
+                what = text[0] if isinstance(text, tuple) else text
+                print(f"mutation: {path}: {result}\n  - {what}\n  + {wrong}\n  check: {check}", flush=True)
+    print(f"mutation: {caught} of {len(chosen)} faults caught in {time.monotonic() - begin:.0f} s")
+    return 0 if caught == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
