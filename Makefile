@@ -13,7 +13,7 @@ export PATH := $(PATH):/usr/local/cuda/bin
 SOURCES = $(shell find coda tests bench examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 build = cmake --preset $(1) && cmake --build --preset $(1) -j $(JOBS)
 
-.PHONY: help setup setup-test demo test test-cpu test-asan test-cuda-compile test-hf bench format format-check lint gpu-build clean
+.PHONY: help setup setup-test demo test test-cpu test-asan test-mutation test-cuda-compile test-hf bench format format-check lint gpu-build clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-18s %s\n", $$1, $$2}'
@@ -32,7 +32,11 @@ test: test-cpu test-asan test-cuda-compile  ## Build and run every test that nee
 
 test-cpu: setup-test  ## The tests, optimised
 	@$(call build,cpu)
-	ctest --preset cpu
+	ctest --preset cpu -LE mutation
+
+test-mutation: setup-test  ## Seed 80 faults into the library, one at a time: the tests must catch each
+	@$(call build,cpu)
+	ctest --preset cpu -L mutation -V
 
 test-asan: setup-test  ## The tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(call build,asan)

@@ -13,7 +13,7 @@ readonly build_packages=(
   bible-kjv # the text that the demo learns
 )
 readonly python_packages=(python3 python3-venv ca-certificates)
-readonly lint_packages=(clang-tidy shellcheck)
+readonly lint_packages=(clang-tidy libomp-dev shellcheck) # clang has no omp.h of its own
 
 say() { echo "setup: $*" >&2; }
 fail() {

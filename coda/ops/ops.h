@@ -177,7 +177,7 @@ struct LogitTransform {
 
 /// z = norm(a b) (M, V), l = transform(z); of each row and tile max and sum of exp(l - max), (M, tiles_n); optionally
 /// the row sums of l (for label smoothing), preact = z and logits = l (M, V). target (M), int32 or int64: the target's
-/// logit goes to target_logit (M); rows whose target is ignore_index are left as they are there.
+/// logit goes to target_logit (M); rows whose target is outside of the block are left as they are.
 /// `first_column` is the vocabulary index of column 0 where b is a block of the vocabulary; targets outside of the
 /// block are skipped then.
 struct GemmLse {
