@@ -32,12 +32,39 @@ def hopper_table() -> str:
     return "\n".join(lines)
 
 
+def cpu_table() -> str:
+    run = json.loads((ROOT / "results/xeon-amx-2cores/kernels.json").read_text())
+    ratio = {(r["program"], r["layout"], r["shape"][0]): r for r in run["records"]}
+    columns = [(layout, size) for layout in ("nt", "nn") for size in (1024, 2048)]
+    names = {"nt": "A·Bᵀ", "nn": "A·B"}
+    lines = [
+        f"On a CPU ({run['device']}; {run['library']}, bf16): speed relative to the bare",
+        "product / relative to the unfused chain (that product and one more pass). With AMX the product is so short that the",
+        f"epilogue's arithmetic shows. Commit {run['commit']}; `coda bench` measures it again.",
+        "",
+        "| program | " + " | ".join(f"{names[layout]} {size}" for layout, size in columns) + " |",
+        "|---|" + "---|" * len(columns),
+    ]
+    for program in (
+        "gemm",
+        "gemm_rms",
+        "gemm_rms_swiglu",
+        "gemm_residual_rms",
+        "gemm_rms_backward",
+        "gemm_swiglu_backward",
+    ):
+        cells = [ratio[program, layout, size] for layout, size in columns]
+        text = " | ".join(f"{c['bare_over_fused']:.2f} / {c['unfused_over_fused']:.2f}" for c in cells)
+        lines.append(f"| `{program}` | {text} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     readme = ROOT / "README.md"
     text = readme.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    readme.write_text(f"{before}{BEGIN}\n\n{hopper_table()}\n\n{END}{after}")
+    readme.write_text(f"{before}{BEGIN}\n\n{hopper_table()}\n\n{cpu_table()}\n\n{END}{after}")
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ CODA_FN T fold_lanes(Simd<T, N> a, Op op) {
   return detail::butterfly<N / 2>(a, op).v[0];
 }
 
-// ---- conversion to and from 16-bit storage, lane by lane equal to bf16(x), fp16(x), float(x)
+// ---- conversion to and from 16-bit storage, lane by lane equal to bf16(x), fp16(x), float(x) but where said
 
 template <int N>
 CODA_FN Simd<float, N> load_as(const bf16* p) {
