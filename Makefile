@@ -13,7 +13,7 @@ export PATH := $(PATH):/usr/local/cuda/bin
 SOURCES = $(shell find coda tests bench examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 build = cmake --preset $(1) && cmake --build --preset $(1) -j $(JOBS)
 
-.PHONY: help setup setup-test demo test test-cpu test-asan test-mutation test-cuda-compile test-hf bench format format-check lint gpu-build clean
+.PHONY: help setup setup-test demo test test-cpu test-asan test-mutation test-cuda-compile test-hf bench format format-check lint gpu-build gpu-test gpu-bench plots clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-18s %s\n", $$1, $$2}'
@@ -61,6 +61,16 @@ bench: setup  ## Time each program on the CPU against the bare product and the u
 
 gpu-build: setup  ## Build everything with the Hopper backend
 	@$(call build,cuda)
+
+gpu-test: setup  ## Run everything that tests the Hopper backend on this machine's GPU; one total at the end
+	@scripts/gpu_test.sh
+
+gpu-bench: setup  ## Measure the Hopper programs on this machine's GPU; writes results/<gpu>/
+	@scripts/gpu_bench.sh
+
+plots: setup  ## Draw docs/images/*.svg and write the README's tables, from the files under results/
+	@$(VENV)/python scripts/plot_results.py
+	@$(VENV)/python scripts/render_results.py
 
 format: setup  ## Lay out all sources
 	@$(VENV)/clang-format -i $(SOURCES)

@@ -61,5 +61,5 @@ function(coda_device_options target)
   target_link_libraries(${target} PRIVATE CUDA::cudart_static)
   set_target_properties(
     ${target} PROPERTIES CUDA_RUNTIME_LIBRARY Static POSITION_INDEPENDENT_CODE ON
-                         CUDA_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/cmake/ptxas_gate.sh;${CODA_CCACHE}")
+                         CUDA_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/cmake/ptxas_gate.sh$<$<BOOL:${CODA_CCACHE}>:;${CODA_CCACHE}>")
 endfunction()

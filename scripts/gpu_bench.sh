@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# Builds with the Hopper backend and times each program beside cuBLASLt's bare product on this machine's GPU. Writes
-# results/<gpu>/kernels.json. Arguments go to the program, for example --rounds 100 or 16384,4096,4096.
+# Builds with the Hopper backend and measures it on this machine's GPU: each program beside cuBLASLt's bare product, the
+# host's time for a call, the small kernels beside a copy, and a layer beside its products. Writes
+# results/<gpu>/{kernels,host,small,layer}.json.
+#
+#   gpu_bench.sh [--quick] [arguments of gpu_kernels]     --quick: 2048, 4096 and 8192 only, in less than a minute
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export PATH="$PATH:/usr/local/cuda/bin"
 
 command -v nvidia-smi >/dev/null || {
   echo "gpu_bench: no NVIDIA driver on this machine" >&2
@@ -11,12 +15,22 @@ command -v nvidia-smi >/dev/null || {
 gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
 name=$(echo "${gpu#NVIDIA }" | tr 'A-Z ' 'a-z_')
-commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+commit=${CODA_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
 [[ -z $(git status --porcelain 2>/dev/null) ]] || commit=$commit-modified
+from=(--commit "$commit" --driver "$driver" --date "$(date -u +%F)")
 
-cmake --preset cuda >/dev/null
-cmake --build --preset cuda --target gpu_kernels
-bench_program=$(find build/cuda -name gpu_kernels -type f -perm -u+x | head -n 1)
+programs=(gpu_kernels)
+[[ ${1:-} == --quick ]] || programs+=(gpu_layer gpu_small)
+if [[ -z ${CODA_PREBUILT:-} ]]; then
+  cmake --preset cuda >/dev/null
+  cmake --build --preset cuda --target "${programs[@]}"
+fi
 mkdir -p "results/$name"
-"$bench_program" --out "results/$name/kernels.json" --commit "$commit" --driver "$driver" --date "$(date -u +%F)" "$@"
-echo "gpu_bench: wrote results/$name/kernels.json"
+for program in "${programs[@]}"; do
+  out=results/$name/${program#gpu_}.json
+  case $program in
+    gpu_kernels) build/cuda/bench/gpu_kernels --out "$out" --host "results/$name/host.json" "${from[@]}" "$@" ;;
+    *) "build/cuda/bench/$program" --out "$out" "${from[@]}" ;;
+  esac
+  echo "gpu_bench: wrote $out"
+done

@@ -1,50 +1,125 @@
 #!/usr/bin/env python3
 """Writes the README's tables of measured figures from the files under results/, between the two `results` markers."""
 
-import json
-import pathlib
+from results import IMAGES, MODELS, ROOT, few_rows, layer_peers, load, model_ratios, squares
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- results: made by scripts/render_results.py -->", "<!-- end of results -->"
+LAYOUTS = {"nt": "A·Bᵀ", "nn": "A·B"}
 
 
-def hopper_table() -> str:
-    run = json.loads((ROOT / "results/h200/kernels.json").read_text())
-    records = [r for r in run["records"] if r["m"] == r["n"] == r["k"]]
-    sizes = sorted({r["m"] for r in records})
-    layouts = {"nt": "A·Bᵀ", "nn": "A·B"}
-    columns = [(layout, size) for layout in layouts for size in sizes]
-    ratio = {(r["program"], r["layout"], r["m"]): r["ratio"] for r in records}
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    return [f"| {' | '.join(head)} |", "|---" * len(head) + "|"] + [f"| {' | '.join(row)} |" for row in rows]
+
+
+def image(name: str, text: str) -> list[str]:
+    path = IMAGES / f"{name}.svg"
+    return [f"![{text}]({path.relative_to(ROOT)})", ""] if path.exists() else []
+
+
+def kernel_section(run: dict, peers: dict | None) -> list[str]:
+    programs, sizes, by = squares(run)
+    peer_names = [p["peer"] for p in peers["peers"]] if peers else []
+    peer_ratio = {(r["peer"], r["program"], r["m"]): r["ratio"] for r in peers["records"]} if peers else {}
+    rows = []
+    for program in programs:
+        for layout, name in LAYOUTS.items():
+            if not all((program, layout, size) in by for size in sizes):
+                continue
+            cells = [f"`{program}`", name] + [f"{by[program, layout, size]['ratio']:.2f}" for size in sizes]
+            for peer in peer_names:
+                found = [peer_ratio.get((peer, program, size)) for size in sizes]
+                cells.append("" if None in found else " / ".join(f"{x:.2f}" for x in found))
+            rows.append(cells)
     lines = [
-        "## Measured",
-        "",
         f"Speed on an {run['device']} relative to the **bare** product of the same M = N = K by cuBLASLt, bf16 (1.00: the",
         "epilogue is free). GPU time by graph replay, L2 flushed, interleaved, medians; driver "
         f"{run['driver']}, CUDA {run['cuda']},",
         f"CUTLASS {run['cutlass']}, commit {run['commit']}; `scripts/gpu_bench.sh` measures it again.",
-        "",
-        "| program | " + " | ".join(f"{layouts[layout]} {size}" for layout, size in columns) + " |",
-        "|---|" + "---|" * len(columns),
     ]
-    for program in dict.fromkeys(r["program"] for r in records):
-        cells = [f"{ratio[program, layout, size]:.2f}" for layout, size in columns]
-        lines.append(f"| `{program}` | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    if peers:
+        versions = " and ".join(p["version"] for p in peers["peers"])
+        lines.append(f"Peers: {versions}, on the same device, all in A·Bᵀ.")
+    sizes_text = " / ".join(str(size) for size in sizes)
+    head = ["program", "product"] + [str(size) for size in sizes] + [f"{peer}: {sizes_text}" for peer in peer_names]
+    return (
+        lines + [""] + image("kernels", "Speed of each program relative to the bare product") + table(head, rows) + [""]
+    )
 
 
-def cpu_table() -> str:
-    run = json.loads((ROOT / "results/xeon-amx-2cores/kernels.json").read_text())
+def model_section(run: dict) -> list[str]:
+    ratios = model_ratios(run)
+    if not ratios:
+        return []
+    models = [m for m in MODELS if any(m in r for r in ratios.values())]
+    rows = [[label] + [f"{r[m]:.2f}" if m in r else "" for m in models] for label, r in ratios.items()]
+    lines = ["The same for the products that models have, 16384 tokens:", ""]
+    return lines + image("models", "Speed at the shapes of models") + table(["program"] + models, rows) + [""]
+
+
+def few_rows_section(run: dict) -> list[str]:
+    sizes, gains = few_rows(run)
+    if not gains:
+        return []
+    rows = [[f"`{p}`"] + [f"{g[m]:.2f}" if m in g else "" for m in sizes] for p, g in gains.items()]
+    lines = [
+        "With few rows (N = K = 4096): how much longer cuBLASLt's product and a kernel of its own behind it take:",
+        "",
+    ]
+    return lines + image("few_rows", "Few rows") + table(["program"] + [f"M = {m}" for m in sizes], rows) + [""]
+
+
+def host_section(run: dict, peers: dict | None) -> list[str]:
+    seen = [r["seen_us"] for r in run["records"]]
+    new = [r["new_us"] for r in run["records"]]
+    first = [r["first_us"] for r in run["records"]]
+    lines = [
+        f"Host time of a call from C++: {min(seen):.1f} to {max(seen):.1f} µs where the shape was seen, up to "
+        f"{max(new):.1f} µs where it is new; the first call of",
+        f"a program in a process takes up to {max(first) / 1000:.1f} ms. Nothing is compiled or tuned.",
+    ]
+    if peers:
+        others = ", ".join(f"{p['peer']} {p['least_us']} to {p['most_us']} µs" for p in peers["host"])
+        lines.append(f"From Python, shapes seen: {others}.")
+    return lines + [""] + image("host", "Host time of a call")
+
+
+def layer_section(run: dict, peers: dict | None) -> list[str]:
+    by = layer_peers(peers)
+    rows = []
+    for r in run["records"]:
+        other = by.get((r["hidden"], r["ffn"], r["pass"]))
+        held = f"{r['bytes_saved'] / 2**20:.0f}"
+        if "bytes_saved_unfused" in r:
+            held += f" ({r['bytes_saved_unfused'] / 2**20:.0f})"
+        compiled = f"{other['gemms_ms'] / other['torch.compile']:.2f}" if other else ""
+        rows.append(
+            [
+                f"{r['hidden']} / {r['ffn']}",
+                r["pass"],
+                f"{r['ms']:.2f}",
+                f"{r['gemms_ms']:.2f}",
+                f"{r['ratio']:.2f}",
+                compiled,
+                held,
+            ]
+        )
+    lines = ["A layer without attention, 16384 tokens, against the sum of its bare products by cuBLASLt:", ""]
+    head = [
+        "hidden / ffn",
+        "pass",
+        "ms",
+        "products, ms",
+        "products / layer",
+        "torch.compile",
+        "MiB held for the backward (unfused)",
+    ]
+    return lines + image("layer", "A layer against its products") + table(head, rows) + [""]
+
+
+def cpu_section(run: dict) -> list[str]:
     ratio = {(r["program"], r["layout"], r["shape"][0]): r for r in run["records"]}
     columns = [(layout, size) for layout in ("nt", "nn") for size in (1024, 2048)]
-    names = {"nt": "A·Bᵀ", "nn": "A·B"}
-    lines = [
-        f"On a CPU ({run['device']}; {run['library']}, bf16): speed relative to the bare",
-        "product / relative to the unfused chain (that product and one more pass). With AMX the product is so short that the",
-        f"epilogue's arithmetic shows. Commit {run['commit']}; `coda bench` measures it again.",
-        "",
-        "| program | " + " | ".join(f"{names[layout]} {size}" for layout, size in columns) + " |",
-        "|---|" + "---|" * len(columns),
-    ]
+    rows = []
     for program in (
         "gemm",
         "gemm_rms",
@@ -54,17 +129,32 @@ def cpu_table() -> str:
         "gemm_swiglu_backward",
     ):
         cells = [ratio[program, layout, size] for layout, size in columns]
-        text = " | ".join(f"{c['bare_over_fused']:.2f} / {c['unfused_over_fused']:.2f}" for c in cells)
-        lines.append(f"| `{program}` | {text} |")
-    return "\n".join(lines)
+        rows.append([f"`{program}`"] + [f"{c['bare_over_fused']:.2f} / {c['unfused_over_fused']:.2f}" for c in cells])
+    lines = [
+        f"On a CPU ({run['device']}; {run['library']}, bf16): speed relative to the bare",
+        "product / relative to the unfused chain (that product and one more pass). With AMX the product is so short that the",
+        f"epilogue's arithmetic shows. Commit {run['commit']}; `coda bench` measures it again.",
+        "",
+    ]
+    return lines + table(["program"] + [f"{LAYOUTS[layout]} {size}" for layout, size in columns], rows) + [""]
 
 
 def main() -> None:
+    peers = load("peers.json")
+    lines = ["## Measured", ""]
+    if kernels := load("kernels.json"):
+        lines += kernel_section(kernels, peers) + model_section(kernels) + few_rows_section(kernels)
+    if host := load("host.json"):
+        lines += host_section(host, peers)
+    if layer := load("layer.json"):
+        lines += layer_section(layer, peers)
+    if cpu := load("kernels.json", "xeon-amx-2cores"):
+        lines += cpu_section(cpu)
     readme = ROOT / "README.md"
     text = readme.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    readme.write_text(f"{before}{BEGIN}\n\n{hopper_table()}\n\n{cpu_table()}\n\n{END}{after}")
+    readme.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines).rstrip() + f"\n\n{END}{after}")
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ void store(DType t, void* data, std::int64_t i, float x) {
   else static_cast<float*>(data)[i] = x;
 }
 
-constexpr std::int64_t kAlignment = 64;
-
 }  // namespace
 
 BenchCase::BenchCase(DType t, Layout l, Shape s)
@@ -34,9 +32,9 @@ BenchCase::BenchCase(DType t, Layout l, Shape s)
       product(matrix(m, n)) {}
 
 void* BenchCase::allocate(std::int64_t count, DType t) {
-  auto& bytes = memory_.emplace_back(static_cast<std::size_t>(count * size_of(t) + kAlignment));
-  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
-  return bytes.data() + (kAlignment - begin % kAlignment) % kAlignment;
+  memory_.push_back(cpu::allocate(static_cast<std::size_t>(count * size_of(t))));
+  if (!memory_.back()) throw Error(Status::device_error, "bench: out of memory");
+  return memory_.back().get();
 }
 
 Matrix BenchCase::matrix(std::int64_t rows, std::int64_t cols, DType t) {

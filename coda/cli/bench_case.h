@@ -2,12 +2,12 @@
 // is that product stored in T followed by everything else in one vectorised pass over memory.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "coda/backend/cpu/gemm.h"
+#include "coda/backend/cpu/memory.h"
 #include "coda/cli/arguments.h"
 #include "coda/ops/ops.h"
 #include "coda/programs/norm.h"
@@ -84,12 +84,12 @@ class BenchCase {
                                 std::min(tile_n, n - tn * tile_n),
                                 tm,
                                 tn};
-      cpu::run_epilogue<Acc, P>(&program, g, unused.data(), cpu::kMaxTileN);
+      cpu::run_epilogue<Acc, P>(&program, g, 0, g.rows, unused.data(), cpu::kMaxTileN);
     }
   }
   void* allocate(std::int64_t count, DType t);
 
-  std::deque<std::vector<std::byte>> memory_;
+  std::vector<cpu::Memory> memory_;
   test::Random random_{1};
 
  public:

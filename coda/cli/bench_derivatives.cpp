@@ -48,7 +48,7 @@ void measure(int rounds, std::vector<DerivativeTimes>& out) {
         const cpu::TileGeometry g{0, 0, c.m, c.n, 0, 0};
         static const std::vector<float> dy(static_cast<std::size_t>(cpu::kTileM * cpu::kTileN), 0.5F);
         for (int i = 0; i < repeats; ++i)
-          cpu::run_epilogue<float, std::remove_const_t<decltype(p)>>(&p, g, dy.data(), cpu::kTileN);
+          cpu::run_epilogue<float, std::remove_const_t<decltype(p)>>(&p, g, 0, g.rows, dy.data(), cpu::kTileN);
       };
     };
     const auto times =

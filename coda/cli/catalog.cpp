@@ -62,14 +62,12 @@ std::vector<Entry> forward_entries() {
        .formula = "preact = alpha acc + beta c + bias; out = f(preact)\n"
                   "f: identity, silu, gelu_erf, gelu_tanh, relu, relu_squared",
        .ports = ports_of<coda::Gemm<T>>({{"c", "(M, N)", kOptional}, {"bias", "(N)", kOptional}, kPreact, kOut}),
-       .sm90 = true,
        .verify = verify_gemm,
        .bench = bench_gemm},
       {.name = "gemm_residual_rms",
        .call = "gemm_residual",
        .formula = "x = acc + residual; h = x weight[n]; sum_sq[m, t] = sum over tile t of x^2",
        .ports = residual_ports(),
-       .sm90 = true,
        .verify = verify_gemm_residual_rms,
        .bench = bench_gemm_residual_rms},
       {.name = "gemm_residual_layernorm",
@@ -111,7 +109,6 @@ std::vector<Entry> forward_entries() {
        .call = "gemm_norm_glu",
        .formula = with_function(kGluFormula, "silu"),
        .ports = glu_ports<SwiGlu>(),
-       .sm90 = true,
        .verify = verify_gemm_rms_swiglu,
        .bench = bench_gemm_rms_swiglu},
       {.name = "gemm_rms_geglu_erf",
@@ -237,7 +234,6 @@ std::vector<Entry> backward_entries() {
        .formula = with_function(kGluBackwardFormula, "silu"),
        .ports = glu_backward_ports<SwiGlu>(),
        .layout = Layout::nn,
-       .sm90 = true,
        .verify = verify_gemm_swiglu_backward,
        .bench = bench_gemm_swiglu_backward},
       {.name = "gemm_geglu_erf_backward",
@@ -343,6 +339,17 @@ std::vector<Entry> reduction_entries() {
       reduction("embedding_backward", "dtable[token[m]] += dx[m], in row order",
                 {input("dx", "(M, N)", "T"), input("token", "(M)", "int32 or int64"), output("dtable", "(V, N)")},
                 verify_embedding_backward),
+      reduction("cast", "out = in, rounded to another type",
+                {input("in", "(M, N)", "T"), output("out", "(M, N)", "any")}, verify_cast),
+      reduction("squared_norm", "out = beta out + sum of x^2",
+                {input("x", "(size)", "T"), output("out", "(1)", "fp64")}, verify_squared_norm),
+      reduction("adamw",
+                "g = gradient_scale gradient, clipped to the global norm; m = beta1 m + (1 - beta1) g;\n"
+                "v = beta2 v + (1 - beta2) g^2; master = master (1 - rate decay) - rate m_hat / (sqrt(v_hat) + eps),\n"
+                "m_hat = m / (1 - beta1^step), v_hat = v / (1 - beta2^step); weight = master",
+                {input("gradient", "(size)", "any"), input("squared_norm", "(1)", "fp64", true),
+                 output("master, m, v", "(size) each"), output("weight", "(size)", "any", true)},
+                verify_adamw),
   };
 }
 

@@ -28,7 +28,6 @@ struct Entry {
   bool product = true;                  // there are operands a and b, in any layout of `layouts`
   Layout layout = Layout::nt;           // the one that it is for
   bool any_layout = true;               // else only `layout`
-  bool sm90 = false;                    // has a Hopper kernel too
   void (*verify)(VerifyCase&);          // runs it and compares each output with fp64
   void (*bench)(BenchCase&) = nullptr;  // null: it has no bare product to be compared with
 };

@@ -41,7 +41,6 @@ std::string operands_of(const Entry& e) {
 void print(const Entry& e) {
   fmt::print("{}\n", e.name);
   fmt::print("  call      coda::ops::{}\n", e.call);
-  fmt::print("  backends  cpu{}\n", e.sm90 ? ", sm90" : "");
   fmt::print("  operands  {}\n", operands_of(e));
   std::string formula = e.formula;
   for (std::size_t at = 0; (at = formula.find('\n', at)) != std::string::npos; at += 13)
@@ -55,11 +54,10 @@ void print(const Entry& e) {
 
 json as_json(const Entry& e) {
   json j{{"name", e.name},        {"call", "coda::ops::" + e.call}, {"formula", e.formula},
-         {"product", e.product},  {"layouts", json::array()},       {"backends", {"cpu"}},
+         {"product", e.product},  {"layouts", json::array()},       {"backends", {"cpu", "sm90"}},
          {"ports", json::array()}};
   if (e.product && e.any_layout) j["layouts"] = {"nt", "nn", "tn"};
   else if (e.product) j["layouts"] = {coda::name_of(e.layout)};
-  if (e.sm90) j["backends"].push_back("sm90");
   for (const PortInfo& p : e.ports)
     j["ports"].push_back(
         {{"name", p.name}, {"kind", p.kind}, {"dtype", p.dtype}, {"shape", p.shape}, {"optional", p.optional}});

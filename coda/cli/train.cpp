@@ -55,18 +55,20 @@ class CatchInterrupt {
 
 nlohmann::ordered_json number(double x) { return std::isfinite(x) ? nlohmann::ordered_json(x) : nullptr; }
 
-/// Fits the run into the minutes that are given, by the speed that the first steps show.
-void choose_steps(nn::Trainer& trainer, double minutes, bool quiet) {
+/// Fits the run into the minutes that are given, by the speed that the first steps show. `most`: of steps; 0: no limit.
+void choose_steps(nn::Trainer& trainer, double minutes, std::int64_t most, bool quiet) {
   const nn::Trainer::Speed speed = trainer.measure();
   const auto every = static_cast<double>(trainer.options().validate_every);
   const double a_step = speed.step + (every > 0 ? speed.validation / every : 0);
   // One part in fifty is kept for checkpoints.
   const double left = 0.98 * 60 * minutes - speed.validation;
-  const auto steps = std::max<std::int64_t>(10, std::llround(left / a_step));
+  const auto fits = std::max<std::int64_t>(10, std::llround(left / a_step));
+  const std::int64_t steps = most > 0 ? std::min(fits, most) : fits;
   trainer.set_steps(steps);
   if (!quiet) {
+    const double seconds = static_cast<double>(steps) * a_step + speed.validation;
     fmt::print(stderr, "{:.0f} ms a step: {} steps of {} tokens in {}\n", 1000 * speed.step, steps,
-               trainer.options().tokens_per_step(), nn::format_duration(60 * minutes));
+               trainer.options().tokens_per_step(), nn::format_duration(seconds));
   }
 }
 
@@ -92,7 +94,7 @@ void train(Arguments& args) {
   std::unique_ptr<nn::Trainer> trainer =
       args.resume ? nn::Trainer::resume(args.run.out, args.train.data) : std::make_unique<nn::Trainer>(args.train);
   if (!args.quiet) describe(trainer->options());
-  if (!args.resume && args.minutes > 0) choose_steps(*trainer, args.minutes, args.quiet);
+  if (!args.resume && args.minutes > 0) choose_steps(*trainer, args.minutes, args.train.steps, args.quiet);
   const CatchInterrupt signals;
   args.run.interrupted = [] { return interrupt_seen.load(); };
   const nn::TrainResult result = trainer->run(args.run);
@@ -138,8 +140,8 @@ void run(Arguments args) {
   if (args.run.out.empty()) throw CLI::RequiredError("--out");
   if (!args.resume) {
     if (args.train.data.empty()) throw CLI::RequiredError("--data");
-    if ((args.train.steps > 0) == (args.minutes > 0)) {
-      throw CLI::ValidationError("--steps", "expected either --steps or --minutes");
+    if (args.train.steps == 0 && args.minutes == 0) {
+      throw CLI::ValidationError("--steps", "expected --steps or --minutes, or both");
     }
   }
   train(args);
@@ -165,7 +167,8 @@ void add_train(CLI::App& app) {
                                    "options come from there");
   option("--steps", t.steps, "Optimiser steps of the whole run, which the schedule spans");
   option("--minutes", args->minutes,
-         "Choose --steps so that the run takes about this long here; the number is then fixed and stored");
+         "Choose --steps, at most those given, so that the run takes about this long here; the number is then fixed "
+         "and stored");
   option("--layers", t.model.layers, "Layers");
   option("--hidden", t.model.hidden, "Width of the residual stream");
   option("--heads", t.model.heads, "Query heads");
@@ -198,9 +201,9 @@ void add_train(CLI::App& app) {
   command
       ->add_option(
           "--compare-unfused", args->compare,
-          "Train nothing; run this many steps (fewer if --minutes is given and they would take longer) with "
-          "the programs and with the same maths as separate passes, in fp32 and in bf16, print how they compare, "
-          "and leave comparison.json in --out if that is given")
+          "Keep no model; run this many steps with the programs and with the same maths as separate passes, in --dtype "
+          "and in fp32 (or bf16; fewer steps of this second type if --minutes is given and is less), print how they "
+          "compare, and leave comparison.json in --out if that is given")
       ->check(CLI::PositiveNumber)
       ->excludes(resume);
   add_threads(*command, args->threads);

@@ -52,7 +52,6 @@ void verify_glu_backward(VerifyCase& c, ops::Glu f, ref::Activation f_ref) {
     return ref::gated_backward(dy, preact.values, f_ref, c.block_n, nullptr, r);
   });
   for (const bool layernorm : {false, true}) {
-    if (layernorm && c.on.backend != ops::Backend::cpu) continue;
     c.option = layernorm ? "layernorm" : "";
     const Dot dot = make_dot(c, layernorm, 2 * c.n, tiles);
     const Output dpreact = c.matrix_output("dpreact", c.m, 2 * c.n), out = c.matrix_output("out", c.m, c.n);

@@ -51,5 +51,8 @@ void verify_sum_rows(VerifyCase& c);
 void verify_sum_columns(VerifyCase& c);
 void verify_head_weight_gradient(VerifyCase& c);
 void verify_embedding_backward(VerifyCase& c);
+void verify_cast(VerifyCase& c);
+void verify_squared_norm(VerifyCase& c);
+void verify_adamw(VerifyCase& c);
 
 }  // namespace coda::cli

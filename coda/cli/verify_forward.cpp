@@ -87,7 +87,6 @@ void verify_glu(VerifyCase& c, ops::Glu f, ref::Activation f_ref) {
   c.require_pairs();
   const auto [a, b, acc] = c.operands();
   for (const bool layernorm : {false, true}) {
-    if (layernorm && c.on.backend != ops::Backend::cpu) continue;
     c.option = layernorm ? "layernorm" : "";
     const auto norm = layernorm ? c.layernorm() : c.rms();
     const Output preact = c.matrix_output("preact", c.m, c.n), out = c.matrix_output("out", c.m, c.n / 2);
@@ -126,7 +125,6 @@ void verify_gemm(VerifyCase& c) {
   for (const auto& [f, f_ref] : kActivationPairs) {
     if (std::find(some.begin(), some.end(), f) == some.end()) continue;
     const bool plain = f == ops::Activation::identity;
-    if (!plain && c.on.backend != ops::Backend::cpu) continue;
     c.option = plain ? "alpha beta bias" : fmt::format("alpha beta bias {}", ops::name_of(f));
     const Output preact = c.matrix_output("preact", c.m, c.n), out = c.matrix_output("out", c.m, c.n);
     ops::gemm({.a = a.matrix(),

@@ -134,4 +134,88 @@ void verify_embedding_backward(VerifyCase& c) {
   c.compare(dtable, y.exact, y.chain);
 }
 
+void verify_cast(VerifyCase& c) {
+  const Input in = c.matrix(c.m, c.n);
+  for (const DType to : {DType::bf16, DType::fp16, DType::fp32, DType::fp64}) {
+    if (to == DType::fp64 && c.on.backend == ops::Backend::sm90) continue;
+    c.option = std::string("to ") + coda::name_of(to);
+    const Output out = c.output("out", c.m, c.n, to);
+    ops::cast({.in = in.matrix(), .out = out.matrix(), .on = c.on});
+    Mat rounded = in.values;
+    for (double& e : rounded.v) e = Round::to(to)(e);
+    c.compare(out, rounded, rounded);
+  }
+}
+
+void verify_squared_norm(VerifyCase& c) {
+  const Input x = c.vector(c.m * c.n);
+  const Vec before = test::normal_vec(c.random, 1, 1, DType::fp64);
+  for (const double beta : {0.0, 1.0}) {
+    c.option = beta == 0 ? "" : "beta 1";
+    const Output out = c.updated(c.vector_output("out", 1, DType::fp64), ref::column(before));
+    ops::squared_norm({.x = x.vector(), .beta = beta, .out = out.vector(), .on = c.on});
+    const auto y = c.both([&](Round r) {
+      const auto square = [&](std::int64_t i) { return x.values(i, 0) * x.values(i, 0); };
+      return Vec{beta * before[0] + r.sum(0, c.m * c.n, square)};
+    });
+    c.compare(out, y.exact, y.chain);
+  }
+}
+
+void verify_adamw(VerifyCase& c) {
+  const std::int64_t size = c.m * c.n;
+  constexpr double kRate = 0.01, kBeta1 = 0.9, kBeta2 = 0.95, kEps = 1e-8, kDecay = 0.1, kScale = 0.5;
+  constexpr std::int64_t kStep = 7;
+  const Input gradient = c.vector(size);
+  const Vec w0 = test::normal_vec(c.random, size, 1, c.stats), m0 = test::normal_vec(c.random, size, 1, c.stats),
+            v0 = test::uniform_vec(c.random, size, 0.5, 2, c.stats);
+  double square = 0;
+  for (const double g : gradient.vec()) square += g * g;
+  const Input norm = c.column({square}, DType::fp64);
+  for (const bool clip : {false, true}) {
+    c.option = clip ? "clipped" : "";
+    const double clip_norm = clip ? 0.1 * kScale * std::sqrt(square) : 0;
+    const auto state = [&](const char* name, const Vec& values) {
+      return c.updated(c.vector_output(name, size), ref::column(values));
+    };
+    const Output master = state("master", w0), m = state("m", m0), v = state("v", v0);
+    const Output weight = c.vector_output("weight", size, c.type);
+    ops::adamw({.master = master.vector(),
+                .m = m.vector(),
+                .v = v.vector(),
+                .weight = weight.vector(),
+                .gradient = gradient.vector(),
+                .rate = kRate,
+                .beta1 = kBeta1,
+                .beta2 = kBeta2,
+                .eps = kEps,
+                .weight_decay = kDecay,
+                .step = kStep,
+                .gradient_scale = kScale,
+                .squared_norm = norm.vector(),
+                .clip_norm = clip_norm,
+                .on = c.on});
+    struct State {
+      Vec w, m, v, weight;
+    };
+    const auto y = c.both([&](Round r) {
+      State s{w0, m0, v0, w0};
+      for (std::size_t i = 0; i < w0.size(); ++i) {
+        const double g = r.stat(gradient.vec()[i] * kScale * (clip ? 0.1 : 1));
+        s.m[i] = r.stat(r.stat(kBeta1 * m0[i]) + r.stat((1 - kBeta1) * g));
+        s.v[i] = r.stat(r.stat(kBeta2 * v0[i]) + r.stat((1 - kBeta2) * g * g));
+        const double m_hat = r.stat(s.m[i] / (1 - std::pow(kBeta1, kStep)));
+        const double v_hat = r.stat(s.v[i] / (1 - std::pow(kBeta2, kStep)));
+        s.w[i] = r.stat(r.stat((1 - kRate * kDecay) * w0[i]) - r.stat(kRate * m_hat / (std::sqrt(v_hat) + kEps)));
+        s.weight[i] = r(s.w[i]);
+      }
+      return s;
+    });
+    c.compare(master, y.exact.w, y.chain.w);
+    c.compare(m, y.exact.m, y.chain.m);
+    c.compare(v, y.exact.v, y.chain.v);
+    c.compare(weight, y.exact.weight, y.chain.weight);
+  }
+}
+
 }  // namespace coda::cli

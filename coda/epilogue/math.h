@@ -99,21 +99,28 @@ template <int N>
 CODA_FN Simd<float, N> exp(Simd<float, N> x) {
   using V = Simd<float, N>;
   const V low(-87.33654f), high(89.f);  // below: 0, since subnormals are slow; exp(89) overflows by itself
-  const V t = select(x < low, low, select(high < x, high, x));
+#if defined(__AVX512F__)
+  constexpr bool kScales = N == 16;  // an instruction for p * 2^n, which can leave lanes out
+#else
+  constexpr bool kScales = false;
+#endif
+  V t = select(high < x, high, x);
+  if constexpr (!kScales) t = select(x < low, low, t);
   // n = round(t / ln 2): adding 1.5 * 2^23 leaves n in the low mantissa bits.
   const V magic(12582912.f);
   const V shifted = t * V(1.44269504f) + magic;
   const V n = shifted - magic;
   const V r = (t - n * V(0.693359375f)) - n * V(-2.12194440e-4f);
-  V p = V(0.0013751314f);
-  p = p * r + V(0.008368942f);
-  p = p * r + V(0.041669536f);
-  p = p * r + V(0.16666518f);
-  p = p * r + V(0.49999988f);
-  p = p * r + V(1.f);
+  V p = V(0.008290315f);
+  p = p * r + V(0.04189793f);
+  p = p * r + V(0.16667636f);
+  p = p * r + V(0.4999915f);
+  p = p * r + V(0.9999997f);
   p = p * r + V(1.f);
 #if defined(__AVX512F__)
-  if constexpr (N == 16) return select(x < low, V(0.f), V(_mm512_maskz_scalef_ps(0xffff, p.v, n.v)));
+  if constexpr (kScales) {
+    return V(_mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x.v, low.v, _CMP_NLT_UQ), p.v, n.v));
+  }
 #endif
   // Two factors of two: 2^n itself overflows at the top of the range, where n = 128.
   using Bits = typename V::Mask;
@@ -137,6 +144,47 @@ CODA_FN Simd<float, N> copysign(Simd<float, N> magnitude, Simd<float, N> sign) {
       std::bit_cast<typename Simd<float, N>::Native>((std::bit_cast<Bits>(magnitude.v) & 0x7fffffff) | s));
 }
 
+template <class T, int N>
+CODA_FN Simd<T, N> reciprocal(Simd<T, N> x) {
+#if defined(__AVX512F__)
+  // A third of the time of a division: 14 bits and a Newton step; where that gives NaN (0 and infinity) the estimate is
+  // exact already.
+  if constexpr (std::is_same_v<T, float> && N == 16) {
+    const __m512 r = _mm512_maskz_rcp14_ps(0xffff, x.v);
+    const __m512 e = _mm512_fnmadd_ps(x.v, r, _mm512_set1_ps(1.f));
+    return Simd<T, N>(_mm512_mask3_fmadd_ps(e, r, r, _mm512_cmp_ps_mask(e, e, _CMP_ORD_Q)));
+  }
+#endif
+  return Simd<T, N>(T(1)) / x;
+}
+template <int N>
+CODA_FN Simd<float, N> sigmoid(Simd<float, N> x) {
+  using V = Simd<float, N>;
+#if defined(__AVX512F__)
+  // As below, in half of the instructions: exp(-x) = 2^t needs no second part of ln 2 (relative error 2e-7 + 1.4e-8
+  // |x|), nor any care for infinities where x is kept in the range in which 1 + exp(-x) and its inverse are normal
+  // numbers.
+  if constexpr (N == 16) {
+    const V limit(87.f);
+    const V s(_mm512_maskz_min_ps(0xffff, limit.v, _mm512_maskz_max_ps(0xffff, (-limit).v, x.v)));  // NaN stays NaN
+    const V base(-1.44269504f), magic(12582912.f);
+    const V n = (s * base + magic) - magic;
+    const V r(_mm512_fmsub_ps(s.v, base.v, n.v));
+    V p = V(0.0013264727f);
+    p = p * r + V(0.0096715130f);
+    p = p * r + V(0.055507336f);
+    p = p * r + V(0.24022242f);
+    p = p * r + V(0.69314700f);
+    p = p * r + V(1.f);
+    const V d = V(1.f) + V(_mm512_maskz_scalef_ps(0xffff, p.v, n.v));
+    const __m512 guess = _mm512_maskz_rcp14_ps(0xffff, d.v);
+    const __m512 error = _mm512_fnmadd_ps(d.v, guess, _mm512_set1_ps(1.f));
+    return V(_mm512_maskz_fmadd_ps(_mm512_cmp_ps_mask(x.v, (-limit).v, _CMP_NLT_UQ), error, guess, guess));
+  }
+#endif
+  return reciprocal(V(1.f) + exp(-x));
+}
+
 template <int N>
 CODA_FN Simd<float, N> tanh(Simd<float, N> x) {
   using V = Simd<float, N>;
@@ -146,7 +194,7 @@ CODA_FN Simd<float, N> tanh(Simd<float, N> x) {
   small = small * s + V(0.13308778f);
   small = small * s + V(-0.33332387f);
   small = (small * s + V(1.f)) * x;  // keeps the sign of -0
-  const V big = V(1.f) - V(2.f) / (exp(abs(x) * V(2.f)) + V(1.f));
+  const V big = V(1.f) - V(2.f) * sigmoid(abs(x) * V(-2.f));
   return select(abs(x) < V(0.625f), small, copysign(big, x));
 }
 
@@ -172,19 +220,6 @@ CODA_FN Simd<float, N> erf(Simd<float, N> x) {
   return select(t < V(0.95f), small, copysign(V(1.f) - exp(q), x));
 }
 
-template <class T, int N>
-CODA_FN Simd<T, N> reciprocal(Simd<T, N> x) {
-#if defined(__AVX512F__)
-  // A third of the time of a division: 14 bits and a Newton step; where that gives NaN (0 and infinity) the estimate is
-  // exact already.
-  if constexpr (std::is_same_v<T, float> && N == 16) {
-    const __m512 r = _mm512_maskz_rcp14_ps(0xffff, x.v);
-    const __m512 e = _mm512_fnmadd_ps(x.v, r, _mm512_set1_ps(1.f));
-    return Simd<T, N>(_mm512_mask3_fmadd_ps(e, r, r, _mm512_cmp_ps_mask(e, e, _CMP_ORD_Q)));
-  }
-#endif
-  return Simd<T, N>(T(1)) / x;
-}
 template <class T, int N>
 CODA_FN Simd<T, N> rsqrt(Simd<T, N> x) {
   return detail::per_lane(x, [](T v) { return T(1) / std::sqrt(v); });

@@ -80,6 +80,13 @@ namespace detail {
 /// The larger one; a NaN, wherever it is.
 template <class S>
 CODA_FN S larger(S a, S b) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<S, float>) {
+    float max;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(max) : "f"(a), "f"(b));
+    return max;
+  }
+#endif
   return select(b <= a, a, select(a <= a, b, a));
 }
 }  // namespace detail
@@ -180,6 +187,8 @@ struct GatherLoad {
   const T* data = nullptr;
   std::int64_t pitch = 0;
   IndexVector index = {};
+  /// Of the matrix. An index outside of it is refused by who can read it, and loads as NaN on a GPU.
+  std::int64_t rows = std::numeric_limits<std::int64_t>::max();
 };
 
 /// Keeps of each row the value at its own column: out[m] = x[m, index[m] - first_column], if that column is in the
@@ -189,14 +198,14 @@ struct TargetSelect {
   IndexVector index;
   Acc* data = nullptr;
   std::int64_t first_column = 0;
-  mutable std::int64_t reg[kRowsPerThread] = {};
+  mutable std::int32_t reg[kRowsPerThread] = {};
 };
 
 /// Loads as 1 at column index[m] - first_column of row m and 0 elsewhere.
 struct OneHot {
   IndexVector index;
   std::int64_t first_column = 0;
-  mutable std::int64_t reg[kRowsPerThread] = {};
+  mutable std::int32_t reg[kRowsPerThread] = {};
 };
 
 // ---- ports for attention heads
@@ -209,7 +218,9 @@ struct RotaryTable {
   IndexVector position;
   std::int64_t columns = 0;
   int head_dim = 0;
-  mutable std::int64_t reg[kRowsPerThread] = {};
+  /// Positions of the table; one outside of it is refused by who can read it, and loads as NaN on a GPU.
+  std::int64_t rows = std::numeric_limits<std::int64_t>::max();
+  mutable std::int32_t reg[kRowsPerThread] = {};
 };
 
 /// A weight for each column of a head: q heads take `q`, k heads `k` (head_dim values each), v heads 1.

@@ -1,5 +1,4 @@
 // Backward of linear layers behind a norm, and of activations.
-#include "coda/backend/sm90/sm90.h"
 #include "coda/ops/common.h"
 #include "coda/programs/activation.h"
 #include "coda/programs/residual.h"
@@ -16,7 +15,7 @@ void gemm_rms_backward(const GemmRmsBackward& args) {
   check.optional_vector("weight", args.weight, p.n, p.t);
   check.matrix("dx", args.dx, p.m, p.n, p.t);
   check.optional_matrix("h", args.h, p.m, p.n, p.t);
-  check.optional_matrix("dweight", args.dweight, tiles_m(p.m), p.n, p.stats);
+  check.optional_matrix("dweight", args.dweight, tiles_m(p.m, args.on.backend), p.n, p.stats);
   check.input("x", args.x);
   check.input("dx_in", args.dx_in);
   check.operand("rstd", args.rstd);
@@ -26,19 +25,18 @@ void gemm_rms_backward(const GemmRmsBackward& args) {
   check.output("h", args.h);
   check.output("dweight", args.dweight);
   check.no_overlap();
-  cpu_only(check, args.on);
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     using Acc = acc_t<T>;
-    run_cpu<T>(args.a, args.b, args.layout,
-               coda::GemmRmsBackward<T>{.x = args.x.as<T>(),
-                                        .dx_in = args.dx_in.as<T>(),
-                                        .rstd = {pointer<Acc>(args.rstd)},
-                                        .row_term = {pointer<Acc>(args.row_term), 0},
-                                        .weight = {pointer<T>(args.weight)},
-                                        .dx = args.dx.as<T>(),
-                                        .h = args.h.as<T>(),
-                                        .dweight = args.dweight.as<Acc>()});
+    run<T>(check, args.on, args.a, args.b, args.layout,
+           coda::GemmRmsBackward<T>{.x = args.x.as<T>(),
+                                    .dx_in = args.dx_in.as<T>(),
+                                    .rstd = {pointer<Acc>(args.rstd)},
+                                    .row_term = {pointer<Acc>(args.row_term), 0},
+                                    .weight = {pointer<T>(args.weight)},
+                                    .dx = args.dx.as<T>(),
+                                    .h = args.h.as<T>(),
+                                    .dweight = args.dweight.as<Acc>()});
   });
 }
 
@@ -55,8 +53,8 @@ void gemm_layernorm_backward(const GemmLayerNormBackward& args) {
   check.optional_vector("bias", args.bias, p.n, p.t);
   check.matrix("dx", args.dx, p.m, p.n, p.t);
   check.optional_matrix("h", args.h, p.m, p.n, p.t);
-  check.optional_matrix("dweight", args.dweight, tiles_m(p.m), p.n, p.stats);
-  check.optional_matrix("dbias", args.dbias, tiles_m(p.m), p.n, p.stats);
+  check.optional_matrix("dweight", args.dweight, tiles_m(p.m, args.on.backend), p.n, p.stats);
+  check.optional_matrix("dbias", args.dbias, tiles_m(p.m, args.on.backend), p.n, p.stats);
   check.input("x", args.x);
   check.input("dx_in", args.dx_in);
   for (const auto& [name, v] :
@@ -69,32 +67,30 @@ void gemm_layernorm_backward(const GemmLayerNormBackward& args) {
   check.output("dweight", args.dweight);
   check.output("dbias", args.dbias);
   check.no_overlap();
-  cpu_only(check, args.on);
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     using Acc = acc_t<T>;
-    run_cpu<T>(args.a, args.b, args.layout,
-               coda::GemmLayerNormBackward<T>{.x = args.x.as<T>(),
-                                              .dx_in = args.dx_in.as<T>(),
-                                              .rstd = {pointer<Acc>(args.rstd)},
-                                              .mean = {pointer<Acc>(args.mean), 0},
-                                              .zdz = {pointer<Acc>(args.zdz), 0},
-                                              .udz = {pointer<Acc>(args.udz), 0},
-                                              .weight = {pointer<T>(args.weight)},
-                                              .bias = {pointer<T>(args.bias), 0},
-                                              .dx = args.dx.as<T>(),
-                                              .h = args.h.as<T>(),
-                                              .dweight = args.dweight.as<Acc>(),
-                                              .dbias = args.dbias.as<Acc>()});
+    run<T>(check, args.on, args.a, args.b, args.layout,
+           coda::GemmLayerNormBackward<T>{.x = args.x.as<T>(),
+                                          .dx_in = args.dx_in.as<T>(),
+                                          .rstd = {pointer<Acc>(args.rstd)},
+                                          .mean = {pointer<Acc>(args.mean), 0},
+                                          .zdz = {pointer<Acc>(args.zdz), 0},
+                                          .udz = {pointer<Acc>(args.udz), 0},
+                                          .weight = {pointer<T>(args.weight)},
+                                          .bias = {pointer<T>(args.bias), 0},
+                                          .dx = args.dx.as<T>(),
+                                          .h = args.h.as<T>(),
+                                          .dweight = args.dweight.as<Acc>(),
+                                          .dbias = args.dbias.as<Acc>()});
   });
 }
 
 namespace {
 
 // Gated (zw = Double) and plain activations differ only in how wide z is.
-// `on_sm90(kind)` is the whole call on that backend.
-template <Width ZW, class Args, class WithFunction, class OnSm90>
-void function_backward(Check& check, const Args& args, const WithFunction& with_function, const OnSm90& on_sm90) {
+template <Width ZW, class Args, class WithFunction>
+void function_backward(Check& check, const Args& args, const WithFunction& with_function) {
   const Product p = check_product(check, args.a, args.b, args.layout);
   const std::int64_t width = ZW == Width::Double ? 2 * p.n : p.n;
   check.matrix("preact", args.preact, p.m, width, p.t);
@@ -105,17 +101,15 @@ void function_backward(Check& check, const Args& args, const WithFunction& with_
   check.output("dpreact", args.dpreact);
   check.output("out", args.out);
   check.no_overlap();
-  if (args.on.backend == Backend::sm90) return on_sm90(kind);
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     with_dot<T, ZW>(kind, args.dot, [&](auto dot) {
       with_function([&](auto f) {
-        run_cpu<T>(
-            args.a, args.b, args.layout,
-            coda::GemmFunctionBackward<T, decltype(f), ZW, decltype(dot)>{.preact = args.preact.template as<T>(),
-                                                                          .dpreact = args.dpreact.template as<T>(),
-                                                                          .out = args.out.template as<T>(),
-                                                                          .dot = dot});
+        run<T>(check, args.on, args.a, args.b, args.layout,
+               coda::GemmFunctionBackward<T, decltype(f), ZW, decltype(dot)>{.preact = args.preact.template as<T>(),
+                                                                             .dpreact = args.dpreact.template as<T>(),
+                                                                             .out = args.out.template as<T>(),
+                                                                             .dot = dot});
       });
     });
   });
@@ -125,27 +119,12 @@ void function_backward(Check& check, const Args& args, const WithFunction& with_
 
 void gemm_glu_backward(const GemmGluBackward& args) {
   Check check("gemm_glu_backward", args.on);
-  function_backward<Width::Double>(
-      check, args, [&](auto f) { with_glu(check, args.function, f); },
-      [&](NormKind kind) {
-        sm90_has(check, kind == NormKind::rms, "dot", "row terms of an RMSNorm", "those of a LayerNorm");
-        sm90_has(check, args.function == Glu::swiglu, "function", "swiglu", name_of(args.function));
-        sm90::gemm_swiglu_backward({.a = args.a,
-                                    .b = args.b,
-                                    .layout = args.layout,
-                                    .preact = args.preact,
-                                    .dpreact = args.dpreact,
-                                    .out = args.out,
-                                    .zdz = args.dot.zdz},
-                                   args.on.stream);
-      });
+  function_backward<Width::Double>(check, args, [&](auto f) { with_glu(check, args.function, f); });
 }
 
 void gemm_activation_backward(const GemmActivationBackward& args) {
   Check check("gemm_activation_backward", args.on);
-  function_backward<Width::Same>(
-      check, args, [&](auto f) { with_activation(check, args.activation, f); },
-      [&](NormKind) { cpu_only(check, args.on); });
+  function_backward<Width::Same>(check, args, [&](auto f) { with_activation(check, args.activation, f); });
 }
 
 }  // namespace coda::ops

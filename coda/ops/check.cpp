@@ -1,8 +1,12 @@
 #include "coda/ops/check.h"
 
+#include <string>
+
+#include "coda/backend/sm90/device.h"
+
 namespace coda::ops {
 
-Check::Check(const char* operation, const Target& on) : operation_(operation) {
+Check::Check(const char* operation, const Target& on) : operation_(operation), backend_(on.backend) {
   if (on.backend != Backend::cpu && on.backend != Backend::sm90) {
     fail("on.backend", "expected cpu or sm90, got {}", static_cast<int>(on.backend));
   }
@@ -25,6 +29,7 @@ void Check::matrix(const char* name, const ConstMatrix& m, std::int64_t rows, st
       fail(name, "expected a pointer aligned to {} bytes, got one {} bytes off", size,
            reinterpret_cast<std::uintptr_t>(m.data) % size);
     }
+    reachable(name, m.data);
   }
 }
 
@@ -39,7 +44,14 @@ void Check::vector(const char* name, const ConstVector& v, std::int64_t size, DT
       fail(name, "expected a pointer aligned to {} bytes, got one {} bytes off", bytes,
            reinterpret_cast<std::uintptr_t>(v.data) % bytes);
     }
+    reachable(name, v.data);
   }
+}
+
+void Check::reachable(const char* name, const void* data) const {
+  if (backend_ != Backend::sm90) return;
+  std::string what;
+  if (!sm90::reachable(data, &what)) fail(name, "expected memory of the device, got {}", what);
 }
 
 void Check::indices(const char* name, const ConstVector& v, std::int64_t size) const {
@@ -75,8 +87,8 @@ bool Check::overlap(const Range& a, const Range& b) {
 }
 
 void Check::no_overlap() const {
-  for (std::size_t i = 0; i < outputs_.size(); ++i) {
-    for (std::size_t j = i + 1; j < outputs_.size(); ++j) {
+  for (int i = 0; i < outputs_.size(); ++i) {
+    for (int j = i + 1; j < outputs_.size(); ++j) {
       if (overlap(outputs_[i].range, outputs_[j].range)) {
         fail(outputs_[j].name, "expected memory of its own, got memory that overlaps the output {}", outputs_[i].name);
       }
@@ -110,13 +122,9 @@ Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, 
   return p;
 }
 
-void cpu_only(const Check& check, const Target& on) {
-  if (on.backend == Backend::cpu) return;
-  check.fail(Status::unsupported, "on.backend", "expected cpu: no other backend has this operation, got sm90");
-}
-
-void sm90_has(const Check& check, bool ok, const char* argument, const char* expected, const char* got) {
-  if (!ok) check.fail(Status::unsupported, argument, "expected {} on the sm90 backend, got {}", expected, got);
+void check_fp32_on_sm90(const Check& check, const char* argument, DType t) {
+  if (t == DType::fp32) return;
+  check.fail(Status::unsupported, argument, "expected fp32 on the sm90 backend, got {}", coda::name_of(t));
 }
 
 }  // namespace coda::ops

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <vector>
+#include <array>
 
 #include "coda/ops/ops.h"
 
@@ -27,6 +27,8 @@ class Check {
     if (!ok) fail(argument, "{}", message);
   }
 
+  const char* operation() const { return operation_; }
+
   /// The element type of a matrix that decides which program runs: bf16, fp16, fp32 or fp64.
   DType real(const char* name, DType t) const;
   /// A required matrix of this shape and dtype: pointer, alignment and pitch are sane.
@@ -44,11 +46,11 @@ class Check {
 
   /// Registers what is read and written; `no_overlap` then refuses outputs that share memory with each other or with an
   /// operand of the product, or that overlap an elementwise input without being exactly it.
-  void operand(const char* name, const ConstMatrix& m) { inputs_.push_back({name, range(m), false}); }
-  void operand(const char* name, const ConstVector& v) { inputs_.push_back({name, range(v), false}); }
-  void input(const char* name, const ConstMatrix& m) { inputs_.push_back({name, range(m), true}); }
-  void output(const char* name, const ConstMatrix& m) { outputs_.push_back({name, range(m), false}); }
-  void output(const char* name, const ConstVector& v) { outputs_.push_back({name, range(v), false}); }
+  void operand(const char* name, const ConstMatrix& m) { inputs_.add({name, range(m), false}); }
+  void operand(const char* name, const ConstVector& v) { inputs_.add({name, range(v), false}); }
+  void input(const char* name, const ConstMatrix& m) { inputs_.add({name, range(m), true}); }
+  void output(const char* name, const ConstMatrix& m) { outputs_.add({name, range(m), false}); }
+  void output(const char* name, const ConstVector& v) { outputs_.add({name, range(v), false}); }
   void no_overlap() const;
 
  private:
@@ -59,16 +61,33 @@ class Check {
     bool operator==(const Range&) const = default;
   };
   struct Named {
-    const char* name;
-    Range range;
-    bool in_place;
+    const char* name = nullptr;
+    Range range = {};
+    bool in_place = false;
+  };
+  /// A call allocates nothing; no operation has more arguments than this, those of a whole layer included.
+  class List {
+   public:
+    void add(const Named& n) { items_[static_cast<std::size_t>(size_++)] = n; }
+    int size() const { return size_; }
+    const Named& operator[](int i) const { return items_[static_cast<std::size_t>(i)]; }
+    const Named* begin() const { return items_.data(); }
+    const Named* end() const { return items_.data() + size_; }
+
+   private:
+    std::array<Named, 32> items_;
+    int size_ = 0;
   };
   static Range range(const ConstMatrix& m);
   static Range range(const ConstVector& v);
   static bool overlap(const Range& a, const Range& b);
 
+  /// Device memory, for a call on a device; told before anything is launched, since a kernel would only crash.
+  void reachable(const char* name, const void* data) const;
+
   const char* operation_;
-  std::vector<Named> inputs_, outputs_;
+  Backend backend_;
+  List inputs_, outputs_;
 };
 
 /// The shape of a product, after its operands were checked: both of one real dtype, inner dimensions equal.
@@ -81,10 +100,18 @@ Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, 
 
 inline DType stats_of(DType t) { return t == DType::fp64 ? DType::fp64 : DType::fp32; }
 
-/// Refuses anything but the CPU: for operations that no other backend has.
-void cpu_only(const Check& check, const Target& on);
-/// Refuses an option that the Hopper backend does not have.
-void sm90_has(const Check& check, bool ok, const char* argument, const char* expected, const char* got);
+/// Statistics and the optimiser's state are fp32 on the Hopper backend.
+void check_fp32_on_sm90(const Check& check, const char* argument, DType t);
+
+// ---- groups of arguments that several operations have
+
+/// Heads of n columns in all, and the angles of m rows; returns the number of columns of q and k heads.
+std::int64_t check_heads(Check& check, const Target& on, const Heads& h, std::int64_t m, std::int64_t n, DType stats);
+void check_tokens(Check& check, const Target& on, const ConstVector& token, std::int64_t m, std::int64_t vocabulary);
+void check_targets(Check& check, const Target& on, const ConstVector& target, std::int64_t m, std::int64_t vocabulary,
+                   std::int64_t ignore);
+void check_transform(const Check& check, const LogitTransform& t);
+void check_options(const Check& check, const CrossEntropy& o);
 
 /// Calls f with a value of the element type that the tag names; the dtype was checked to be real.
 template <class F>

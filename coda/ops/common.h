@@ -1,7 +1,11 @@
 // Building blocks of the operations: from checked run-time views to the ports of a program.
 #pragma once
 
+#include <vector>
+
 #include "coda/backend/cpu/gemm.h"
+#include "coda/backend/sm90/run.h"
+#include "coda/backend/sm90/workspace.h"
 #include "coda/ops/check.h"
 #include "coda/programs/norm.h"
 
@@ -132,9 +136,68 @@ void with_stats(NormKind kind, const Matrix& sum_sq, const Matrix& mean, const M
   else f(Moments<T>{.moments = MomentsN<Acc>(mean.as<Acc>(), m2.as<Acc>())});
 }
 
+// Whether the library has Hopper kernels for products of T.
+#if !defined(CODA_SM90)
+template <class T>
+inline constexpr bool kOnSm90 = false;
+#elif defined(CODA_SM90_REDUCED)
+template <class T>
+inline constexpr bool kOnSm90 = std::is_same_v<T, bf16>;
+#else
+template <class T>
+inline constexpr bool kOnSm90 = size_of(dtype_of<T>) == 2;
+#endif
+template <class T>
+[[noreturn]] void refuse_sm90(const Check& check) {
+#if defined(CODA_SM90)
+  check.fail(Status::unsupported, "on.backend", "expected cpu for {}: the sm90 backend has no kernels for it, got sm90",
+             coda::name_of(dtype_of<T>));
+#else
+  check.fail(Status::unsupported, "on.backend", "expected cpu: this library was built without CUDA, got sm90");
+#endif
+}
+
+// Memory that an operation needs between its steps, where it runs; values are undefined at first.
+template <class X>
+class Temporary {
+ public:
+  Temporary() = default;
+  Temporary(const Check& check, const Target& on, std::int64_t count) {
+    if (on.backend == Backend::cpu) {
+      host_.resize(static_cast<std::size_t>(count));
+      data_ = host_.data();
+    } else {
+      device_ = sm90::Workspace(static_cast<std::size_t>(count) * sizeof(X), on.stream, check.operation());
+      data_ = device_.as<X>();
+    }
+  }
+  X* data() const { return data_; }
+
+ private:
+  std::vector<X> host_;
+  sm90::Workspace device_;
+  X* data_ = nullptr;
+};
+
+// The program on the product of a and b, or on the matrices of its ports alone.
 template <class T, class P>
-void run_cpu(const ConstMatrix& a, const ConstMatrix& b, Layout layout, const P& program) {
-  cpu::gemm(a.as<T>(), b.as<T>(), program, layout);
+void run(const Check& check, const Target& on, const ConstMatrix& a, const ConstMatrix& b, Layout layout,
+         const P& program) {
+  if (on.backend == Backend::cpu) return cpu::gemm(a.as<T>(), b.as<T>(), program, layout);
+  if constexpr (kOnSm90<T>) {
+    sm90::Product<T, P>::run(a, b, layout, program, on.stream, check.operation());
+  } else {
+    refuse_sm90<T>(check);
+  }
+}
+template <class T, class P>
+void apply(const Check& check, const Target& on, std::int64_t m, std::int64_t n, const P& program) {
+  if (on.backend == Backend::cpu) return cpu::apply<acc_t<T>>(m, n, program);
+  if constexpr (kOnSm90<T>) {
+    sm90::Elementwise<P>::run(m, n, program, on.stream, check.operation());
+  } else {
+    refuse_sm90<T>(check);
+  }
 }
 
 }  // namespace coda::ops

@@ -1,7 +1,7 @@
 // Plain, activated and gated linear layers, and the residual stream.
 #include "coda/programs/gemm.h"
 
-#include "coda/backend/sm90/sm90.h"
+#include "coda/backend/sm90/blas.h"
 #include "coda/ops/common.h"
 #include "coda/programs/activation.h"
 #include "coda/programs/residual.h"
@@ -20,8 +20,9 @@ const char* name_of(Glu f) {
 std::int64_t tiles_n(std::int64_t n, Backend backend) {
   return backend == Backend::sm90 ? sm90::tiles_n(n) : cpu::tiles_n(n);
 }
-std::int64_t head_tiles_n(std::int64_t n, std::int64_t head_dim, Backend) {
-  const std::int64_t tile = cpu::tile_n_for_heads(head_dim);
+std::int64_t head_tiles_n(std::int64_t n, std::int64_t head_dim, Backend backend) {
+  const std::int64_t tile =
+      backend == Backend::sm90 ? sm90::tile_n_for_heads(head_dim) : cpu::tile_n_for_heads(head_dim);
   return (n + tile - 1) / tile;
 }
 std::int64_t tiles_m(std::int64_t m, Backend backend) {
@@ -46,34 +47,25 @@ void gemm(const Gemm& args) {
   check.output("out", args.out);
   check.output("preact", args.preact);
   check.no_overlap();
-  if (args.on.backend == Backend::sm90) {
-    sm90_has(check, args.activation == Activation::identity, "activation", "identity", name_of(args.activation));
-    sm90_has(check, out == p.t, "out", "the operands' dtype", coda::name_of(out));
-    return sm90::gemm({.a = args.a,
-                       .b = args.b,
-                       .layout = args.layout,
-                       .alpha = static_cast<float>(args.alpha),
-                       .beta = static_cast<float>(args.beta),
-                       .c = args.c,
-                       .bias = args.bias,
-                       .preact = args.preact,
-                       .out = args.out},
-                      args.on.stream);
+  const bool bare = args.activation == Activation::identity && !args.preact && !args.bias;
+  if (args.on.backend == Backend::sm90 && bare && size_of(p.t) == 2) {
+    return sm90::matmul(check.operation(), args.a, args.b, args.layout, static_cast<float>(args.alpha),
+                        static_cast<float>(args.beta), args.c, args.out, args.on.stream);
   }
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     with_activation(check, args.activation, [&](auto f) {
-      const auto run = [&](auto o) {
+      const auto store_as = [&](auto o) {
         using Out = decltype(o);
-        run_cpu<T>(args.a, args.b, args.layout,
-                   coda::Gemm<T, decltype(f), Out>{.alpha = static_cast<acc_t<T>>(args.alpha),
-                                                   .beta = static_cast<acc_t<T>>(args.beta),
-                                                   .c = args.c.as<Out>(),
-                                                   .bias = {pointer<T>(args.bias), 0},
-                                                   .preact = args.preact.as<Out>(),
-                                                   .out = args.out.as<Out>()});
+        run<T>(check, args.on, args.a, args.b, args.layout,
+               coda::Gemm<T, decltype(f), Out>{.alpha = static_cast<acc_t<T>>(args.alpha),
+                                               .beta = static_cast<acc_t<T>>(args.beta),
+                                               .c = args.c.as<Out>(),
+                                               .bias = {pointer<T>(args.bias), 0},
+                                               .preact = args.preact.as<Out>(),
+                                               .out = args.out.as<Out>()});
       };
-      out == p.t ? run(T{}) : run(acc_t<T>{});
+      out == p.t ? store_as(T{}) : store_as(acc_t<T>{});
     });
   });
 }
@@ -92,27 +84,15 @@ void gemm_residual(const GemmResidual& args) {
   check.output("x", args.x);
   check.output("h", args.h);
   check.no_overlap();
-  if (args.on.backend == Backend::sm90) {
-    sm90_has(check, kind == NormKind::rms, "mean, m2", "statistics of an RMSNorm", "those of a LayerNorm");
-    return sm90::gemm_residual_rms({.a = args.a,
-                                    .b = args.b,
-                                    .layout = args.layout,
-                                    .residual = args.residual,
-                                    .weight = args.weight,
-                                    .x = args.x,
-                                    .h = args.h,
-                                    .sum_of_squares = args.sum_sq},
-                                   args.on.stream);
-  }
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     with_stats<T>(kind, args.sum_sq, args.mean, args.m2, [&](auto stat) {
-      run_cpu<T>(args.a, args.b, args.layout,
-                 coda::GemmResidual<T, decltype(stat)>{.residual = args.residual.as<T>(),
-                                                       .weight = {pointer<T>(args.weight)},
-                                                       .x = args.x.as<T>(),
-                                                       .h = args.h.as<T>(),
-                                                       .stat = stat});
+      run<T>(check, args.on, args.a, args.b, args.layout,
+             coda::GemmResidual<T, decltype(stat)>{.residual = args.residual.as<T>(),
+                                                   .weight = {pointer<T>(args.weight)},
+                                                   .x = args.x.as<T>(),
+                                                   .h = args.h.as<T>(),
+                                                   .stat = stat});
     });
   });
 }
@@ -126,14 +106,13 @@ void gemm_norm(const GemmNorm& args) {
   check.output("out", args.out);
   check.output("preact", args.preact);
   check.no_overlap();
-  cpu_only(check, args.on);
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     with_norm<T>(kind, args.norm, [&](auto norm) {
       with_activation(check, args.activation, [&](auto f) {
-        run_cpu<T>(args.a, args.b, args.layout,
-                   coda::GemmNorm<T, decltype(norm), decltype(f)>{
-                       .norm = norm, .preact = args.preact.as<T>(), .out = args.out.as<T>()});
+        run<T>(check, args.on, args.a, args.b, args.layout,
+               coda::GemmNorm<T, decltype(norm), decltype(f)>{
+                   .norm = norm, .preact = args.preact.as<T>(), .out = args.out.as<T>()});
       });
     });
   });
@@ -149,24 +128,13 @@ void gemm_norm_glu(const GemmNormGlu& args) {
   check.output("out", args.out);
   check.output("preact", args.preact);
   check.no_overlap();
-  if (args.on.backend == Backend::sm90) {
-    sm90_has(check, kind == NormKind::rms, "norm", "an RMSNorm or none", "a LayerNorm");
-    sm90_has(check, args.function == Glu::swiglu, "function", "swiglu", name_of(args.function));
-    return sm90::gemm_rms_swiglu({.a = args.a,
-                                  .b = args.b,
-                                  .layout = args.layout,
-                                  .rstd = args.norm.rstd,
-                                  .preact = args.preact,
-                                  .out = args.out},
-                                 args.on.stream);
-  }
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     with_norm<T>(kind, args.norm, [&](auto norm) {
       with_glu(check, args.function, [&](auto f) {
-        run_cpu<T>(args.a, args.b, args.layout,
-                   coda::GemmNormGlu<T, decltype(norm), decltype(f)>{
-                       .norm = norm, .preact = args.preact.as<T>(), .out = args.out.as<T>()});
+        run<T>(check, args.on, args.a, args.b, args.layout,
+               coda::GemmNormGlu<T, decltype(norm), decltype(f)>{
+                   .norm = norm, .preact = args.preact.as<T>(), .out = args.out.as<T>()});
       });
     });
   });

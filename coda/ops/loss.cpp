@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "coda/backend/cpu/kernels.h"
+#include "coda/backend/sm90/kernels.h"
+#include "coda/backend/sm90/workspace.h"
 #include "coda/ops/common.h"
 #include "coda/programs/gemm.h"
 
 namespace coda::ops {
-namespace {
 
 void check_transform(const Check& check, const LogitTransform& t) {
   if (!(t.cap >= 0)) check.fail("transform.cap", "expected 0 (none) or a positive number, got {}", t.cap);
@@ -20,10 +21,11 @@ void check_options(const Check& check, const CrossEntropy& o) {
   }
   if (!(o.z_loss >= 0)) check.fail("options.z_loss", "expected a number of at least 0, got {}", o.z_loss);
 }
-void check_targets(Check& check, const ConstVector& target, std::int64_t m, std::int64_t vocabulary,
+void check_targets(Check& check, const Target& on, const ConstVector& target, std::int64_t m, std::int64_t vocabulary,
                    std::int64_t ignore) {
   check.indices("target", target, m);
   check.operand("target", target);
+  if (on.backend != Backend::cpu) return;  // it cannot be looked at without waiting for the device
   const IndexVector index = index_vector(target);
   for (std::int64_t i = 0; i < m; ++i) {
     if (index[i] != ignore && (index[i] < 0 || index[i] >= vocabulary)) {
@@ -32,6 +34,8 @@ void check_targets(Check& check, const ConstVector& target, std::int64_t m, std:
     }
   }
 }
+
+namespace {
 
 template <class T>
 coda::LogitTransform<T> transform_of(const LogitTransform& t) {
@@ -54,11 +58,16 @@ CrossEntropyGradient<T> gradient_of(const LogitTransform& transform, const Const
 
 // dloss with ignored rows set to 0, so that the program needs no test for them.
 template <class Acc>
-std::vector<Acc> masked_dloss(const ConstVector& dloss, const ConstVector& target, std::int64_t ignore) {
-  const IndexVector index = index_vector(target);
-  std::vector<Acc> out(static_cast<std::size_t>(dloss.size));
-  for (std::int64_t m = 0; m < dloss.size; ++m) {
-    out[static_cast<std::size_t>(m)] = index[m] == ignore ? Acc(0) : pointer<Acc>(dloss)[m];
+Temporary<Acc> masked_dloss(const Check& check, const Target& on, const ConstVector& dloss, const ConstVector& target,
+                            std::int64_t ignore) {
+  Temporary<Acc> out(check, on, dloss.size);
+  if (on.backend == Backend::cpu) {
+    const IndexVector index = index_vector(target);
+    for (std::int64_t m = 0; m < dloss.size; ++m) {
+      out.data()[m] = index[m] == ignore ? Acc(0) : pointer<Acc>(dloss)[m];
+    }
+  } else {
+    sm90::masked_dloss(check.operation(), dloss, target, ignore, VectorOf<Acc>(out.data(), dloss.size), on.stream);
   }
   return out;
 }
@@ -77,14 +86,14 @@ void gemm_lse(const GemmLse& args) {
   }
   check.optional_matrix("preact", args.preact, p.m, p.n, p.t);
   check.optional_matrix("logits", args.logits, p.m, p.n, p.t);
-  check.matrix("max", args.max, p.m, tiles_n(p.n), p.stats);
-  check.matrix("sum", args.sum, p.m, tiles_n(p.n), p.stats);
+  check.matrix("max", args.max, p.m, tiles_n(p.n, args.on.backend), p.stats);
+  check.matrix("sum", args.sum, p.m, tiles_n(p.n, args.on.backend), p.stats);
   if (args.max.pitch != args.sum.pitch) {
     check.fail("sum", "expected the pitch of max, {}, got {}", args.max.pitch, args.sum.pitch);
   }
-  check.optional_matrix("logit_sum", args.logit_sum, p.m, tiles_n(p.n), p.stats);
+  check.optional_matrix("logit_sum", args.logit_sum, p.m, tiles_n(p.n, args.on.backend), p.stats);
   if (args.target || args.target_logit) {
-    check_targets(check, args.target, p.m, vocabulary, args.ignore_index);
+    check_targets(check, args.on, args.target, p.m, vocabulary, args.ignore_index);
     check.vector("target_logit", args.target_logit, p.m, p.stats);
   }
   check.output("preact", args.preact);
@@ -94,20 +103,19 @@ void gemm_lse(const GemmLse& args) {
   check.output("logit_sum", args.logit_sum);
   check.output("target_logit", args.target_logit);
   check.no_overlap();
-  cpu_only(check, args.on);
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     using Acc = acc_t<T>;
     with_norm<T>(kind, args.norm, [&](auto norm) {
-      run_cpu<T>(args.a, args.b, args.layout,
-                 coda::GemmNormLse<T, decltype(norm)>{
-                     .norm = norm,
-                     .transform = transform_of<T>(args.transform),
-                     .preact = args.preact.as<T>(),
-                     .logits = args.logits.as<T>(),
-                     .lse = OnlineLse<Acc>(args.max.as<Acc>(), args.sum.as<Acc>()),
-                     .logit_sum = args.logit_sum.as<Acc>(),
-                     .target_logit = {index_vector(args.target), pointer<Acc>(args.target_logit), args.first_column}});
+      run<T>(check, args.on, args.a, args.b, args.layout,
+             coda::GemmNormLse<T, decltype(norm)>{
+                 .norm = norm,
+                 .transform = transform_of<T>(args.transform),
+                 .preact = args.preact.as<T>(),
+                 .logits = args.logits.as<T>(),
+                 .lse = OnlineLse<Acc>(args.max.as<Acc>(), args.sum.as<Acc>()),
+                 .logit_sum = args.logit_sum.as<Acc>(),
+                 .target_logit = {index_vector(args.target), pointer<Acc>(args.target_logit), args.first_column}});
     });
   });
 }
@@ -143,7 +151,22 @@ void lse_finalize(const LseFinalize& args) {
   check.output("lse", args.lse);
   check.output("loss", args.loss);
   check.no_overlap();
-  cpu_only(check, args.on);
+  if (args.on.backend == Backend::sm90) {
+    check_fp32_on_sm90(check, "max", stats);
+    return sm90::lse_finalize(check.operation(),
+                              {.max = args.max,
+                               .sum = args.sum,
+                               .logit_sum = args.logit_sum,
+                               .target = args.target,
+                               .target_logit = args.target_logit,
+                               .label_smoothing = args.options.label_smoothing,
+                               .z_loss = args.options.z_loss,
+                               .ignore_index = args.options.ignore_index,
+                               .vocabulary = args.vocabulary,
+                               .lse = args.lse,
+                               .loss = args.loss},
+                              args.on.stream);
+  }
   const cpu::LossOptions options{args.options.label_smoothing, args.options.z_loss, args.options.ignore_index,
                                  args.vocabulary};
   const auto run = [&](auto acc) {
@@ -161,29 +184,27 @@ void cross_entropy_backward(const CrossEntropyBackward& args) {
   check.matrix("preact", args.preact, m, n, t0);
   check_transform(check, args.transform);
   check_options(check, args.options);
-  check_targets(check, args.target, m, n, args.options.ignore_index);
+  check_targets(check, args.on, args.target, m, n, args.options.ignore_index);
   check.vector("lse", args.lse, m, stats);
   check.vector("dloss", args.dloss, m, stats);
   check.matrix("dz", args.dz, m, n, t0);
-  const NormKind kind = check_dot(check, args.dot, m, tiles_n(n), n, stats);
+  const NormKind kind = check_dot(check, args.dot, m, tiles_n(n, args.on.backend), n, stats);
   check.input("preact", args.preact);
   check.operand("lse", args.lse);
   check.operand("dloss", args.dloss);
   check.output("dz", args.dz);
   check.no_overlap();
-  cpu_only(check, args.on);
   with_real(t0, [&](auto t) {
     using T = decltype(t);
     using Acc = acc_t<T>;
-    const auto dloss = masked_dloss<Acc>(args.dloss, args.target, args.options.ignore_index);
+    const auto dloss = masked_dloss<Acc>(check, args.on, args.dloss, args.target, args.options.ignore_index);
     with_dot<T, Width::Same>(kind, args.dot, [&](auto dot) {
-      cpu::apply<Acc>(
-          m, n,
-          coda::CrossEntropyBackward<T, decltype(dot)>{
-              .preact = args.preact.as<T>(),
-              .gradient = gradient_of<T>(args.transform, args.lse, dloss.data(), args.target, 0, n, args.options),
-              .dz = args.dz.as<T>(),
-              .dot = dot});
+      apply<T>(check, args.on, m, n,
+               coda::CrossEntropyBackward<T, decltype(dot)>{
+                   .preact = args.preact.as<T>(),
+                   .gradient = gradient_of<T>(args.transform, args.lse, dloss.data(), args.target, 0, n, args.options),
+                   .dz = args.dz.as<T>(),
+                   .dot = dot});
     });
   });
 }
@@ -194,21 +215,20 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
   check_norm(check, args.norm, p);
   check_transform(check, args.transform);
   check_options(check, args.options);
-  check_targets(check, args.target, p.m, p.n, args.options.ignore_index);
+  check_targets(check, args.on, args.target, p.m, p.n, args.options.ignore_index);
   check.vector("lse", args.lse, p.m, p.stats);
   check.optional_vector("loss", args.loss, p.m, p.stats);
   check.output("lse", args.lse);
   check.output("loss", args.loss);
   check.no_overlap();
-  cpu_only(check, args.on);
   const auto run = [&](auto acc) {
     using Acc = decltype(acc);
-    const std::int64_t tiles = tiles_n(p.n);
+    const std::int64_t tiles = tiles_n(p.n, args.on.backend), part = p.m * tiles;
     const bool smoothing = args.options.label_smoothing != 0;
-    std::vector<Acc> store(static_cast<std::size_t>(p.m * (tiles * (smoothing ? 3 : 2) + 1)));
-    const MatrixOf<Acc> max(store.data(), p.m, tiles), sum(max.data + p.m * tiles, p.m, tiles);
-    const MatrixOf<Acc> logit_sum = smoothing ? MatrixOf<Acc>(sum.data + p.m * tiles, p.m, tiles) : MatrixOf<Acc>();
-    const VectorOf<Acc> target_logit(store.data() + store.size() - static_cast<std::size_t>(p.m), p.m);
+    const Temporary<Acc> store(check, args.on, part * (smoothing ? 3 : 2) + p.m);
+    const MatrixOf<Acc> max(store.data() + p.m, p.m, tiles), sum(max.data + part, p.m, tiles);
+    const MatrixOf<Acc> logit_sum = smoothing ? MatrixOf<Acc>(sum.data + part, p.m, tiles) : MatrixOf<Acc>();
+    const VectorOf<Acc> target_logit(store.data(), p.m);
     gemm_lse({.a = args.a,
               .b = args.weight,
               .norm = args.norm,
@@ -218,7 +238,8 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
               .max = max,
               .sum = sum,
               .logit_sum = logit_sum,
-              .target_logit = target_logit});
+              .target_logit = target_logit,
+              .on = args.on});
     lse_finalize({.max = max,
                   .sum = sum,
                   .logit_sum = logit_sum,
@@ -227,7 +248,8 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
                   .vocabulary = p.n,
                   .options = args.options,
                   .lse = args.lse,
-                  .loss = args.loss});
+                  .loss = args.loss,
+                  .on = args.on});
   };
   p.stats == DType::fp32 ? run(float{}) : run(double{});
 }
@@ -235,11 +257,10 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
 void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args) {
   Check check("linear_cross_entropy_backward", args.on);
   const Product p = check_product(check, args.a, args.weight, Layout::nt);
-  check.require(check_norm(check, args.norm, p) == NormKind::rms, "norm",
-                "expected an RMSNorm or none, got a LayerNorm");
+  const NormKind kind = check_norm(check, args.norm, p);
   check_transform(check, args.transform);
   check_options(check, args.options);
-  check_targets(check, args.target, p.m, p.n, args.options.ignore_index);
+  check_targets(check, args.on, args.target, p.m, p.n, args.options.ignore_index);
   check.vector("lse", args.lse, p.m, p.stats);
   check.vector("dloss", args.dloss, p.m, p.stats);
   check.optional_matrix("h", args.h, p.m, p.k, p.t);
@@ -248,6 +269,9 @@ void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args) {
   check.matrix("da", args.da, p.m, p.k, p.t);
   if (args.dweight) check.matrix("dweight", args.dweight, p.n, p.k, args.dweight.dtype == p.stats ? p.stats : p.t);
   check.optional_vector("row_dot", args.row_dot, p.m, p.stats);
+  check.optional_vector("row_udz", args.row_udz, p.m, p.stats);
+  check.require(!args.row_udz || kind == NormKind::layernorm, "row_udz",
+                "expected none, since norm is no LayerNorm, got a vector");
   if (args.chunk <= 0) check.fail("chunk", "expected a number of columns above 0, got {}", args.chunk);
   check.operand("h", args.h);
   check.operand("lse", args.lse);
@@ -255,43 +279,67 @@ void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args) {
   check.output("da", args.da);
   check.output("dweight", args.dweight);
   check.output("row_dot", args.row_dot);
+  check.output("row_udz", args.row_udz);
   check.no_overlap();
-  cpu_only(check, args.on);
   if (p.m == 0) return;
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     using Acc = acc_t<T>;
-    const auto dloss = masked_dloss<Acc>(args.dloss, args.target, args.options.ignore_index);
-    const std::int64_t chunk = std::min(args.chunk, std::max<std::int64_t>(p.n, 1)), tiles = tiles_n(chunk);
-    std::vector<T> block(static_cast<std::size_t>(p.m * chunk));
-    std::vector<Acc> da(static_cast<std::size_t>(p.m * p.k), Acc(0)), zdz(static_cast<std::size_t>(p.m * tiles)),
-        term(static_cast<std::size_t>(p.m)), total(static_cast<std::size_t>(p.m), Acc(0));
+    const auto dloss = masked_dloss<Acc>(check, args.on, args.dloss, args.target, args.options.ignore_index);
+    const std::int64_t chunk = std::min(args.chunk, std::max<std::int64_t>(p.n, 1));
+    const bool layernorm = kind == NormKind::layernorm;
+    // Row terms of all blocks side by side, so that they are added up once and in one order.
+    const std::int64_t blocks = (p.n + chunk - 1) / chunk, tiles = blocks * tiles_n(chunk, args.on.backend);
+    const Temporary<T> block(check, args.on, p.m * chunk);
+    const Temporary<Acc> da(check, args.on, p.m * p.k), zdz(check, args.on, p.m * tiles),
+        udz(check, args.on, layernorm ? p.m * tiles : 0);
     const MatrixOf<Acc> da_sum(da.data(), p.m, p.k);
     const ConstMatrix h = args.h ? args.h : args.a;
-    for (std::int64_t first = 0; first < p.n; first += chunk) {
-      const std::int64_t width = std::min(chunk, p.n - first);
+    std::int64_t tile = 0;
+    // Once at least: without a vocabulary da is 0.
+    for (std::int64_t first = 0; first == 0 || first < p.n; first += chunk) {
+      const std::int64_t width = std::min(chunk, p.n - first), more = tiles_n(width, args.on.backend);
       const auto weight = args.weight.as<T>();
       const MatrixOf<const T> w(weight.row(first), width, p.k, weight.pitch);
       const MatrixOf<T> dz(block.data(), p.m, width);
-      const MatrixOf<Acc> dots(zdz.data(), p.m, tiles_n(width));
-      cpu::gemm(args.a.as<T>(), w,
-                coda::GemmCrossEntropyBackward<T>{.norm = {.rstd = {pointer<Acc>(args.norm.rstd)}},
-                                                  .gradient = gradient_of<T>(args.transform, args.lse, dloss.data(),
-                                                                             args.target, first, p.n, args.options),
-                                                  .dz = dz,
-                                                  .dot = {.zdz = dots}});
-      cpu::sum_rows<Acc>(dots, 1, term.data());
-      for (std::size_t m = 0; m < total.size(); ++m) total[m] += term[m];
-      gemm({.a = dz, .b = w, .layout = Layout::nn, .beta = first > 0 ? 1.0 : 0.0, .c = da_sum, .out = da_sum});
+      const auto block_of = [&](const ConstVector& v) {
+        return v ? ConstVector(pointer<Acc>(v) + first, v.dtype, width) : v;
+      };
+      const Norm norm{args.norm.rstd, args.norm.mean, block_of(args.norm.u), block_of(args.norm.c)};
+      NormDot sums{.zdz = MatrixOf<Acc>(zdz.data() + tile, p.m, more, tiles), .u = norm.u, .c = norm.c};
+      if (layernorm) sums.udz = MatrixOf<Acc>(udz.data() + tile, p.m, more, tiles);
+      tile += more;
+      with_norm<T>(kind, norm, [&](auto scale) {
+        with_dot<T, Width::Same>(kind, sums, [&](auto dot) {
+          run<T>(check, args.on, args.a, w, Layout::nt,
+                 coda::GemmCrossEntropyBackward<T, decltype(scale), decltype(dot)>{
+                     .norm = scale,
+                     .gradient =
+                         gradient_of<T>(args.transform, args.lse, dloss.data(), args.target, first, p.n, args.options),
+                     .dz = dz,
+                     .dot = dot});
+        });
+      });
+      gemm({.a = dz,
+            .b = w,
+            .layout = Layout::nn,
+            .beta = first > 0 ? 1.0 : 0.0,
+            .c = da_sum,
+            .out = da_sum,
+            .on = args.on});
       if (args.dweight) {
         Matrix out = args.dweight;
         out.data = static_cast<std::byte*>(out.data) + first * out.pitch * size_of(out.dtype);
         out.rows = width;
-        gemm({.a = dz, .b = h, .layout = Layout::tn, .beta = 1, .c = out, .out = out});
+        gemm({.a = dz, .b = h, .layout = Layout::tn, .beta = 1, .c = out, .out = out, .on = args.on});
       }
     }
-    cpu::cast<Acc, T>(da_sum, args.da.as<T>());
-    if (args.row_dot) std::copy(total.begin(), total.end(), pointer<Acc>(args.row_dot));
+    cast({.in = da_sum, .out = args.da, .on = args.on});
+    const auto sum_of = [&](const Temporary<Acc>& partial, const Vector& out) {
+      if (out) sum_rows({.partial = MatrixOf<Acc>(partial.data(), p.m, tile, tiles), .out = out, .on = args.on});
+    };
+    sum_of(zdz, args.row_dot);
+    sum_of(udz, args.row_udz);
   });
 }
 

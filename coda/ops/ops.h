@@ -7,6 +7,8 @@
 // fp32 (fp64 if T is fp64) and partial ones have shape (M, tiles_n(N)) or (tiles_m(M), N). A default-made (absent)
 // view means that an optional argument is not given. Inputs that the epilogue reads element by element (residual, saved
 // pre-activations, gradients) may be overwritten in place by an output of the same shape; nothing else may overlap.
+// Tokens, targets and positions are checked on the CPU. On a device they are not looked at before the kernel runs: one
+// that is out of range is skipped there or gives NaN, and nothing outside of the arguments is read or written.
 // Formulas are those of the CODA paper (arXiv 2605.19269) unless said otherwise.
 #pragma once
 
@@ -228,8 +230,10 @@ void linear_cross_entropy(const LinearCrossEntropy& args);
 
 /// Its backward, a block of the vocabulary at a time: dloss (M) is the gradient of each row's loss (0 for ignored rows
 /// is not needed: they contribute nothing). Writes da (M, K) = dz W of dtype T, adds dz^T h to dweight (V, K), fp32 (or
-/// fp64) or T, and writes row_dot (M) = sum over the vocabulary of dz z. `h` is the operand of the weight gradient:
-/// a itself without a norm, the normalised x with one. At most `chunk` columns of dz are held.
+/// fp64) or T, and writes the row terms of the norm, sums over the vocabulary as those of NormDot over tiles: row_dot
+/// (M) = sum of dz z, or of dz (z - norm.c) behind a LayerNorm, which has row_udz (M) = sum of dz norm.u too (both
+/// optional). `h` is the operand of the weight gradient: a itself without a norm, the normalised x with one. At most
+/// `chunk` columns of dz are held.
 struct LinearCrossEntropyBackward {
   ConstMatrix a, weight, h = {};
   Norm norm = {};
@@ -238,7 +242,7 @@ struct LinearCrossEntropyBackward {
   CrossEntropy options = {};
   std::int64_t chunk = 4096;
   Matrix da = {}, dweight = {};
-  Vector row_dot = {};
+  Vector row_dot = {}, row_udz = {};
   Target on = {};
 };
 void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args);
@@ -366,7 +370,8 @@ struct HeadWeightGradient {
 };
 void head_weight_gradient(const HeadWeightGradient& args);
 
-/// dtable[token[m]] += dx[m], in row order; dtable (V, N) is fp32 (or fp64).
+/// dtable[token[m]] += dx[m], in row order; dtable (V, N) is fp32 (or fp64). On sm90 rows whose token is not in [0, V)
+/// are skipped.
 struct EmbeddingBackward {
   ConstMatrix dx;
   ConstVector token = {};
@@ -374,5 +379,45 @@ struct EmbeddingBackward {
   Target on = {};
 };
 void embedding_backward(const EmbeddingBackward& args);
+
+// ---- optimiser and conversions
+
+/// out = in, element by element, rounded once to out's dtype. fp64 on the CPU only.
+struct Cast {
+  ConstMatrix in;
+  Matrix out = {};
+  Target on = {};
+};
+void cast(const Cast& args);
+
+/// out[0] = beta * out[0] + sum of x^2: called once for each gradient, that of all of them. out is one fp64, beta 0
+/// or 1.
+struct SquaredNorm {
+  ConstVector x;
+  double beta = 0;
+  Vector out = {};
+  Target on = {};
+};
+void squared_norm(const SquaredNorm& args);
+
+/// One step of AdamW (Loshchilov and Hutter, arXiv 1711.05101) on master weights and moments of fp32 (or fp64 on the
+/// CPU), all of one size; `weight` (optional) gets the new master, rounded to its dtype. With g = gradient_scale
+/// gradient:
+///   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2,
+///   master = master (1 - rate weight_decay) - rate (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps).
+/// squared_norm (optional), one fp64 from squared_norm over all gradients: g is scaled down to a global norm of
+/// clip_norm (0: no limit), and nothing is changed where the norm is not finite. It is read where the step runs.
+struct AdamW {
+  Vector master, m, v;
+  Vector weight = {};
+  ConstVector gradient = {};
+  double rate = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0;
+  std::int64_t step = 1;  // from 1 on
+  double gradient_scale = 1;
+  ConstVector squared_norm = {};
+  double clip_norm = 0;
+  Target on = {};
+};
+void adamw(const AdamW& args);
 
 }  // namespace coda::ops

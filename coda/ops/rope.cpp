@@ -6,9 +6,8 @@
 #include "coda/ops/common.h"
 
 namespace coda::ops {
-namespace {
 
-std::int64_t check_heads(Check& check, const Heads& h, std::int64_t m, std::int64_t n, DType stats) {
+std::int64_t check_heads(Check& check, const Target& on, const Heads& h, std::int64_t m, std::int64_t n, DType stats) {
   if (h.q < 0 || h.k < 0 || h.v < 0)
     check.fail("heads", "expected head counts of at least 0, got {}, {}, {}", h.q, h.k, h.v);
   if (h.head_dim < 2 || h.head_dim % 2 != 0 || h.head_dim > cpu::kMaxTileN) {
@@ -21,6 +20,10 @@ std::int64_t check_heads(Check& check, const Heads& h, std::int64_t m, std::int6
   }
   check.matrix("heads.table", h.table, h.table.rows, h.head_dim, stats);
   check.operand("heads.table", h.table);
+  if (on.backend == Backend::sm90 && reinterpret_cast<std::uintptr_t>(h.table.data) % 8 != 0) {
+    check.fail(Status::unsupported, "heads.table", "expected an address that is a multiple of 8 bytes, got {}",
+               h.table.data);
+  }
   check.operand("heads.position", h.position);
   if (h.table.rows > 1 && h.table.pitch != h.head_dim) {
     check.fail("heads.table", "expected a pitch of head_dim, {}, got {}", h.head_dim, h.table.pitch);
@@ -28,7 +31,8 @@ std::int64_t check_heads(Check& check, const Heads& h, std::int64_t m, std::int6
   if (h.position) {
     check.indices("heads.position", h.position, m);
     const IndexVector position = index_vector(h.position);
-    for (std::int64_t i = 0; i < m; ++i) {
+    // Those on a device cannot be looked at without waiting for it.
+    for (std::int64_t i = 0; i < m && on.backend == Backend::cpu; ++i) {
       if (position[i] < 0 || position[i] >= h.table.rows) {
         check.fail("heads.position", "expected values in [0, {}), got {} at row {}", h.table.rows, position[i], i);
       }
@@ -39,12 +43,15 @@ std::int64_t check_heads(Check& check, const Heads& h, std::int64_t m, std::int6
   return (h.q + h.k) * h.head_dim;
 }
 
+namespace {
+
 template <class Acc>
 RotaryTable<Acc> rotary(const Heads& h) {
   return {.table = static_cast<const Acc*>(h.table.data),
           .position = index_vector(h.position),
           .columns = (h.q + h.k) * h.head_dim,
-          .head_dim = static_cast<int>(h.head_dim)};
+          .head_dim = static_cast<int>(h.head_dim),
+          .rows = h.table.rows};
 }
 template <class T>
 HeadVector<T> head_weights(const Heads& h, const ConstVector& q, const ConstVector& k) {
@@ -90,17 +97,16 @@ void gemm_norm_rope(const GemmNormRope& args) {
   Check check("gemm_norm_rope", args.on);
   const Product p = check_product(check, args.a, args.b, args.layout);
   const NormKind kind = check_norm(check, args.norm, p);
-  check_heads(check, args.heads, p.m, p.n, p.stats);
+  check_heads(check, args.on, args.heads, p.m, p.n, p.stats);
   check.matrix("out", args.out, p.m, p.n, p.t);
   check.output("out", args.out);
   check.no_overlap();
-  cpu_only(check, args.on);
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     with_norm<T>(kind, args.norm, [&](auto norm) {
-      run_cpu<T>(args.a, args.b, args.layout,
-                 coda::GemmNormRope<T, decltype(norm)>{
-                     .norm = norm, .rope = rotary<acc_t<T>>(args.heads), .out = args.out.as<T>()});
+      run<T>(check, args.on, args.a, args.b, args.layout,
+             coda::GemmNormRope<T, decltype(norm)>{
+                 .norm = norm, .rope = rotary<acc_t<T>>(args.heads), .out = args.out.as<T>()});
     });
   });
 }
@@ -109,28 +115,27 @@ void gemm_norm_qknorm_rope(const GemmNormQkNormRope& args) {
   Check check("gemm_norm_qknorm_rope", args.on);
   const Product p = check_product(check, args.a, args.b, args.layout);
   const NormKind kind = check_norm(check, args.norm, p);
-  const std::int64_t columns = check_heads(check, args.heads, p.m, p.n, p.stats);
+  const std::int64_t columns = check_heads(check, args.on, args.heads, p.m, p.n, p.stats);
   check_head_weights(check, args.heads, args.q_weight, args.k_weight, p.t);
   check.matrix("out", args.out, p.m, p.n, p.t);
   check.optional_matrix("preact", args.preact, p.m, p.n, p.t);
   check.output("out", args.out);
   check.output("preact", args.preact);
   check.no_overlap();
-  cpu_only(check, args.on);
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     using Acc = acc_t<T>;
     with_norm<T>(kind, args.norm, [&](auto norm) {
-      run_cpu<T>(args.a, args.b, args.layout,
-                 coda::GemmNormQkNormRope<T, decltype(norm)>{
-                     .norm = norm,
-                     .square = {.columns = columns,
-                                .head_dim = static_cast<int>(args.heads.head_dim),
-                                .eps = static_cast<Acc>(args.eps)},
-                     .weight = head_weights<T>(args.heads, args.q_weight, args.k_weight),
-                     .rope = rotary<Acc>(args.heads),
-                     .preact = args.preact.as<T>(),
-                     .out = args.out.as<T>()});
+      run<T>(check, args.on, args.a, args.b, args.layout,
+             coda::GemmNormQkNormRope<T, decltype(norm)>{
+                 .norm = norm,
+                 .square = {.columns = columns,
+                            .head_dim = static_cast<int>(args.heads.head_dim),
+                            .eps = static_cast<Acc>(args.eps)},
+                 .weight = head_weights<T>(args.heads, args.q_weight, args.k_weight),
+                 .rope = rotary<Acc>(args.heads),
+                 .preact = args.preact.as<T>(),
+                 .out = args.out.as<T>()});
     });
   });
 }
@@ -142,22 +147,21 @@ void rope_backward(const RopeBackward& args) {
   check.matrix("dy", args.dy, m, n, t0);
   check.matrix("y", args.y, m, n, t0);
   check.matrix("dz", args.dz, m, n, t0);
-  check_heads(check, args.heads, m, n, stats);
-  const NormKind kind = check_dot(check, args.dot, m, tiles_n(n), n, stats);
+  check_heads(check, args.on, args.heads, m, n, stats);
+  const NormKind kind = check_dot(check, args.dot, m, tiles_n(n, args.on.backend), n, stats);
   check.input("dy", args.dy);
   check.input("y", args.y);
   check.output("dz", args.dz);
   check.no_overlap();
-  cpu_only(check, args.on);
   with_real(t0, [&](auto t) {
     using T = decltype(t);
     with_dot<T, Width::Same>(kind, args.dot, [&](auto dot) {
-      cpu::apply<acc_t<T>>(m, n,
-                           coda::RopeBackward<T, decltype(dot)>{.y = args.y.as<T>(),
-                                                                .dy = args.dy.as<T>(),
-                                                                .rope = rotary<acc_t<T>>(args.heads),
-                                                                .dz = args.dz.as<T>(),
-                                                                .dot = dot});
+      apply<T>(check, args.on, m, n,
+               coda::RopeBackward<T, decltype(dot)>{.y = args.y.as<T>(),
+                                                    .dy = args.dy.as<T>(),
+                                                    .rope = rotary<acc_t<T>>(args.heads),
+                                                    .dz = args.dz.as<T>(),
+                                                    .dot = dot});
     });
   });
 }
@@ -169,32 +173,31 @@ void qknorm_rope_backward(const QkNormRopeBackward& args) {
   check.matrix("dy", args.dy, m, n, t0);
   check.matrix("preact", args.preact, m, n, t0);
   check.matrix("dz", args.dz, m, n, t0);
-  const std::int64_t columns = check_heads(check, args.heads, m, n, stats);
+  const std::int64_t columns = check_heads(check, args.on, args.heads, m, n, stats);
   check_head_weights(check, args.heads, args.q_weight, args.k_weight, t0);
-  check.optional_matrix("dweight", args.dweight, tiles_m(m), n, stats);
+  check.optional_matrix("dweight", args.dweight, tiles_m(m, args.on.backend), n, stats);
   check.output("dweight", args.dweight);
-  const NormKind kind = check_dot(check, args.dot, m, head_tiles_n(n, args.heads.head_dim), n, stats);
+  const NormKind kind = check_dot(check, args.dot, m, head_tiles_n(n, args.heads.head_dim, args.on.backend), n, stats);
   check.input("dy", args.dy);
   check.input("preact", args.preact);
   check.output("dz", args.dz);
   check.no_overlap();
-  cpu_only(check, args.on);
   with_real(t0, [&](auto t) {
     using T = decltype(t);
     using Acc = acc_t<T>;
     const int head_dim = static_cast<int>(args.heads.head_dim);
     with_dot<T, Width::Same>(kind, args.dot, [&](auto dot) {
-      cpu::apply<Acc>(m, n,
-                      coda::QkNormRopeBackward<T, decltype(dot)>{
-                          .preact = args.preact.as<T>(),
-                          .dy = args.dy.as<T>(),
-                          .square = {.columns = columns, .head_dim = head_dim, .eps = static_cast<Acc>(args.eps)},
-                          .gz = {.columns = columns, .head_dim = head_dim, .eps = 0, .otherwise = 0},
-                          .weight = head_weights<T>(args.heads, args.q_weight, args.k_weight),
-                          .rope = rotary<Acc>(args.heads),
-                          .dz = args.dz.as<T>(),
-                          .dweight = args.dweight.as<Acc>(),
-                          .dot = dot});
+      apply<T>(check, args.on, m, n,
+               coda::QkNormRopeBackward<T, decltype(dot)>{
+                   .preact = args.preact.as<T>(),
+                   .dy = args.dy.as<T>(),
+                   .square = {.columns = columns, .head_dim = head_dim, .eps = static_cast<Acc>(args.eps)},
+                   .gz = {.columns = columns, .head_dim = head_dim, .eps = 0, .otherwise = 0},
+                   .weight = head_weights<T>(args.heads, args.q_weight, args.k_weight),
+                   .rope = rotary<Acc>(args.heads),
+                   .dz = args.dz.as<T>(),
+                   .dweight = args.dweight.as<Acc>(),
+                   .dot = dot});
     });
   });
 }

@@ -47,6 +47,10 @@ TEST(SimdMath, IsWithinAFewUnitsInTheLastPlaceOfLibm) {
   const auto f_erf = [](V x) { return erf(x); };
   EXPECT_LT(worst_ulp(-87.f, 88.7f, 997, f_exp, [](double x) { return std::exp(x); }), 4);
   EXPECT_LT(worst_ulp(-20.f, 20.f, 997, f_tanh, [](double x) { return std::tanh(x); }), 4);
+  const auto f_sigmoid = [](V x) { return sigmoid(x); };
+  const auto exact_sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  EXPECT_LT(worst_ulp(-8.f, 80.f, 997, f_sigmoid, exact_sigmoid), 4);
+  EXPECT_LT(worst_ulp(-86.f, -8.f, 997, f_sigmoid, exact_sigmoid), 24);  // as it falls to 0
   EXPECT_LT(worst_ulp(-8.f, 8.f, 997, f_erf, [](double x) { return std::erf(x); }), 4);
 }
 

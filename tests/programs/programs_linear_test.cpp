@@ -195,5 +195,25 @@ TEST(GemmNorm, TakesNullPointersWhereThereIsNothing) {
   }
 }
 
+/// The CPU packs the second operand of a product of many rows into blocks of 64 columns by 64 bytes of inner steps:
+/// whole ones, and ones that end early either way.
+TEST(Gemm, TakesOperandsOfManyRowsInBlocks) {
+  std::uint64_t seed = base_seed();
+  for (const Shape s : {Shape{513, 64, 32}, Shape{600, 300, 64}, Shape{770, 70, 33}, Shape{515, 258, 100},
+                        Shape{520, 1, 1}, Shape{576, 193, 257}, Shape{1030, 1000, 3}}) {
+    for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) {
+      for (const coda::Layout layout : kLayouts) {
+        Case c(type, layout, s.m, s.n, s.k, 1, seed % 2 == 0, seed);
+        SCOPED_TRACE(c.describe());
+        c.draw_product();
+        ops::gemm({.a = c.a, .b = c.b, .layout = c.layout, .out = c.out("out", c.m, c.n)});
+        c.expect_linear("out", reference::gemm(c.operands(), {}).y, reference::gemm(c.operands(), {}, c.round()).y);
+        c.finish();
+        ++seed;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace coda::test

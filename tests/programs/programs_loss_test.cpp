@@ -222,12 +222,15 @@ TEST(CrossEntropyBackward, IsTheGradientOfTheLossAlsoInPlace) {
 TEST(LinearCrossEntropyBackward, GivesAllGradientsABlockOfTheVocabularyAtATime) {
   constexpr std::int64_t kChunks[] = {1, 64, 256, 300, 4096};
   sweep(
-      2 * std::size(kOptions),
+      std::size(kNormForms) * std::size(kOptions),
       [&](Case& c, int option) {
-        const LossOptions o = kOptions[option / 2];
+        const LossOptions o = kOptions[option / std::size(kNormForms)];
         c.m = std::min<std::int64_t>(c.m, 140), c.n = std::clamp<std::int64_t>(c.n, 2, 600);
         c.draw_product();
-        const NormInput norm = c.norm(option % 2 == 0 && c.scale <= 1 ? NormForm::none : NormForm::rms);
+        NormForm form = kNormForms[option % std::size(kNormForms)];
+        if (form == NormForm::none && c.scale > 1) form = NormForm::rms;
+        const bool layernorm = form == NormForm::layer || form == NormForm::layer_with_bias;
+        const NormInput norm = c.norm(form);
         const Targets targets = draw_targets(c, o);
         const Mat z = reference::gemm_norm(c.operands(), norm.ref);
         const Vec lse = lse_of(z, targets, o, c.stats), dloss = c.factors(c.m, 1, c.stats);
@@ -252,22 +255,24 @@ TEST(LinearCrossEntropyBackward, GivesAllGradientsABlockOfTheVocabularyAtATime) 
           call.dweight = c.in_place("dweight", start, dw_type);
         }
         if (c.flip()) call.row_dot = c.out_vec("row_dot", c.m, c.stats);
+        if (layernorm && c.flip()) call.row_udz = c.out_vec("row_udz", c.m, c.stats);
         ops::linear_cross_entropy_backward(call);
         const auto run = [&](Round r) {
           const Mat zr = reference::gemm_norm(c.operands(), norm.ref, r);
           const auto g = reference::cross_entropy_backward(reference::logits(zr, o, r), lse, targets, dloss, o, r);
           struct {
             Mat da, dw;
-            Vec dot;
+            Dot dot;
           } y{reference::product({g.dz, c.operands().b, reference::Layout::ab}, r),
-              reference::product({g.dz, h, reference::Layout::atb}, r), reference::row_dots(zr, g.dz, r)};
+              reference::product({g.dz, h, reference::Layout::atb}, r), dots(zr, g.dz, norm.ref.u, norm.ref.c, c.n, r)};
           for (std::size_t i = 0; i < y.dw.v.size(); ++i) y.dw.v[i] = Round::to(dw_type)(y.dw.v[i] + start.v[i]);
           return y;
         };
         const auto ref = run({}), chain = run(c.round());
         c.expect("da", ref.da, chain.da);
         c.expect_operand_precision("dweight", ref.dw, chain.dw);
-        c.expect("row_dot", ref.dot, chain.dot);
+        c.expect("row_dot", ref.dot.zdz.v, chain.dot.zdz.v);
+        c.expect("row_udz", ref.dot.udz.v, chain.dot.udz.v);
       },
       std::size(kTypes), 1);
 }

@@ -38,6 +38,8 @@ inline double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 inline constexpr double kGeluCubic = 0.044715;
 inline double gelu_tanh_inner(double x) { return std::sqrt(2.0 / std::numbers::pi) * (x + kGeluCubic * x * x * x); }
+/// 1 + tanh(u), without the cancellation of the sum where tanh(u) is near -1.
+inline double one_plus_tanh(double u) { return 2.0 / (1.0 + std::exp(-2.0 * u)); }
 
 }  // namespace detail
 
@@ -50,7 +52,7 @@ inline double activate(Activation f, double x) {
     case Activation::gelu:
       return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
     case Activation::gelu_tanh:
-      return 0.5 * x * (1.0 + std::tanh(detail::gelu_tanh_inner(x)));
+      return 0.5 * x * detail::one_plus_tanh(detail::gelu_tanh_inner(x));
     case Activation::relu:
       return x < 0.0 ? 0.0 : x;  // so that NaN stays NaN
     case Activation::relu2:
@@ -73,9 +75,10 @@ inline double activate_slope(Activation f, double x) {
       return 0.5 * std::erfc(-x / std::numbers::sqrt2) + x * density;
     }
     case Activation::gelu_tanh: {
-      const double t = std::tanh(detail::gelu_tanh_inner(x));
+      const double u = detail::gelu_tanh_inner(x);
+      const double above = detail::one_plus_tanh(u), below = detail::one_plus_tanh(-u);  // 1 + tanh(u), 1 - tanh(u)
       const double inner_slope = std::sqrt(2.0 / std::numbers::pi) * (1.0 + 3.0 * detail::kGeluCubic * x * x);
-      return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner_slope;
+      return 0.5 * above + 0.5 * x * above * below * inner_slope;
     }
     case Activation::relu:
       return x <= 0.0 ? 0.0 : std::isnan(x) ? x : 1.0;

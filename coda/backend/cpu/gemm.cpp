@@ -1,55 +1,35 @@
 // The tile loop. Operands that many tiles read are brought into the order oneDNN likes best once (packed), in groups
-// that bound the memory this takes; then each thread takes a tile, asks oneDNN for its product and runs the epilogue.
+// that bound the memory this takes; then each thread takes a tile, asks oneDNN for its product, some rows at a time,
+// and runs the epilogue on them.
 #include "coda/backend/cpu/gemm.h"
 
 #include <omp.h>
-#include <sys/mman.h>
 
 #include <exception>
-#include <map>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
-#include <string_view>
-#include <tuple>
 #include <vector>
 
+#include "coda/backend/cpu/memory.h"
 #include "coda/backend/cpu/pack.h"
+#include "coda/backend/cpu/product.h"
 
 namespace coda::cpu::detail {
 namespace {
 
-using dnnl::memory;
-
 // At most this much of each operand is held packed at a time (but one tile's share at least).
 constexpr std::int64_t kPackBytes = std::int64_t{64} << 20;
 
-const dnnl::engine& engine() {
-  static const dnnl::engine e(dnnl::engine::kind::cpu, 0);
-  return e;
-}
-dnnl::stream& stream() {
-  thread_local dnnl::stream s(engine());
-  return s;
-}
-
-memory::data_type dnnl_type(DType t) { return t == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32; }
-
-// A grow-only buffer of one thread, on large pages where the system has them: tiles are read with long strides, and the
-// same product is a quarter slower on 4 KiB pages (measured at 1024^3 in bf16).
+// A grow-only buffer of one thread.
 struct Buffer {
-  static constexpr std::size_t kLargePage = std::size_t{2} << 20;
-  std::unique_ptr<std::byte, void (*)(void*)> data{nullptr, std::free};
+  Memory data;
   std::size_t size = 0;
   void* get(std::size_t bytes) {
     if (bytes > size) {
-      const std::size_t page = bytes < kLargePage / 4 ? 4096 : kLargePage;
-      bytes = (bytes + page - 1) / page * page;
-      data.reset(static_cast<std::byte*>(std::aligned_alloc(page, bytes)));
-#if defined(MADV_HUGEPAGE)
-      if (data && page == kLargePage) madvise(data.get(), bytes, MADV_HUGEPAGE);
-#endif
+      size = 0;
+      data.reset();  // before, so that never both are held
+      data = allocate(bytes);
       if (!data) {
-        size = 0;
         throw Error(Status::device_error, "gemm: workspace: could not allocate " + std::to_string(bytes) + " bytes");
       }
       size = bytes;
@@ -57,74 +37,6 @@ struct Buffer {
     return data.get();
   }
 };
-
-// One operand as (rows of the product's free dimension) x k, wherever its elements are.
-struct Operand {
-  const std::byte* data;
-  DType dtype;
-  std::int64_t free_stride, k_stride;  // in elements
-
-  const void* at(std::int64_t i) const { return data + i * free_stride * size_of(dtype); }
-};
-
-// bf16 products run on bf16 instructions where oneDNN has them for this machine, and on fp32 ones elsewhere: exact,
-// since every bf16 is a float.
-bool native_bf16() {
-  static const bool yes = [] {
-    try {
-      const memory::desc a({64, 64}, memory::data_type::bf16, memory::format_tag::ab);
-      const memory::desc c({64, 64}, memory::data_type::f32, memory::format_tag::ab);
-      const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(a, a, c), engine());
-      return std::string_view(pd.impl_info_str()).substr(0, 3) != "ref";
-    } catch (const dnnl::error&) {
-      return false;
-    }
-  }();
-  return yes;
-}
-
-using MatmulKey = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                             std::int64_t, std::int64_t>;
-
-// Primitives are made once per thread: they own scratch memory that only one thread may use at a time.
-void multiply(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n, std::int64_t k, float* acc,
-              std::int64_t ld) {
-  thread_local std::map<MatmulKey, dnnl::matmul> cache;
-  const MatmulKey key{a.dtype, m, n, k, a.free_stride, a.k_stride, b.free_stride, b.k_stride, ld};
-  const memory::desc src({m, k}, dnnl_type(a.dtype), memory::dims{a.free_stride, a.k_stride});
-  const memory::desc weights({k, n}, dnnl_type(b.dtype), memory::dims{b.k_stride, b.free_stride});
-  const memory::desc dst({m, n}, memory::data_type::f32, memory::dims{ld, 1});
-  auto it = cache.find(key);
-  if (it == cache.end()) {
-    if (cache.size() >= 1024) cache.clear();
-    const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(src, weights, dst), engine());
-    it = cache.emplace(key, dnnl::matmul(pd)).first;
-  }
-  memory s(src, engine(), const_cast<std::byte*>(a.data)), w(weights, engine(), const_cast<std::byte*>(b.data)),
-      d(dst, engine(), acc);
-  it->second.execute(stream(), {{DNNL_ARG_SRC, s}, {DNNL_ARG_WEIGHTS, w}, {DNNL_ARG_DST, d}});
-  stream().wait();
-}
-
-// fp64 exists to test gradients: clear rather than fast.
-void multiply(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n, std::int64_t k, double* acc,
-              std::int64_t ld) {
-  const auto* pa = reinterpret_cast<const double*>(a.data);
-  const auto* pb = reinterpret_cast<const double*>(b.data);
-  for (std::int64_t i = 0; i < m; ++i) {
-    double* row = acc + i * ld;
-    std::fill_n(row, n, 0.0);
-    for (std::int64_t l = 0; l < k; ++l) {
-      const double x = pa[i * a.free_stride + l * a.k_stride];
-      const double* y = pb + l * b.k_stride;
-      if (b.free_stride == 1) {
-        for (std::int64_t j = 0; j < n; ++j) row[j] += x * y[j];
-      } else {
-        for (std::int64_t j = 0; j < n; ++j) row[j] += x * y[j * b.free_stride];
-      }
-    }
-  }
-}
 
 bool needs_widening(DType t) { return t == DType::fp16 || (t == DType::bf16 && !native_bf16()); }
 
@@ -176,34 +88,117 @@ class Failure {
   std::exception_ptr error_;
 };
 
+// How a panel's elements are ordered in memory of ours; `as_is`: they stay where they are.
+enum class Order { as_is, free_inner, k_inner, blocks };
+
 // How an operand is cut into tiles along its free dimension, and those of them that are packed at present.
 struct Panels {
   Operand operand;
   std::int64_t size, k, tile;
-  bool packed, inner_free;
+  Order order;
   std::int64_t per_group;
   void* memory = nullptr;
 
-  Panels(const Operand& o, std::int64_t size_, std::int64_t k_, std::int64_t tile_, bool packed_, bool inner_free_)
-      : operand(o), size(size_), k(k_), tile(tile_), packed(packed_), inner_free(inner_free_) {
-    per_group = packed ? std::clamp<std::int64_t>(kPackBytes / panel_bytes(), 1, count()) : count();
+  Panels(const Operand& o, std::int64_t size_, std::int64_t k_, std::int64_t tile_, Order order_)
+      : operand(o), size(size_), k(k_), tile(tile_), order(order_) {
+    per_group = packed() ? std::clamp<std::int64_t>(kPackBytes / panel_bytes(), 1, count()) : count();
   }
+  bool packed() const { return order != Order::as_is; }
   std::int64_t count() const { return (size + tile - 1) / tile; }
   std::int64_t extent(std::int64_t i) const { return std::min(tile, size - i * tile); }
+  DType stored() const { return needs_widening(operand.dtype) ? DType::fp32 : operand.dtype; }
   std::int64_t panel_bytes() const {
-    return (tile * k * size_of(needs_widening(operand.dtype) ? DType::fp32 : operand.dtype) + 63) / 64 * 64;
+    const std::int64_t elements = order != Order::blocks    ? tile * k
+                                  : stored() == DType::bf16 ? blocked_size<bf16>(tile, k)
+                                                            : blocked_size<float>(tile, k);
+    return (elements * size_of(stored()) + 63) / 64 * 64;
   }
-  std::size_t group_bytes() const { return packed ? static_cast<std::size_t>(per_group * panel_bytes()) : 0; }
+  std::size_t group_bytes() const { return packed() ? static_cast<std::size_t>(per_group * panel_bytes()) : 0; }
   void* slot(std::int64_t i) const { return static_cast<std::byte*>(memory) + (i % per_group) * panel_bytes(); }
-  void fill(std::int64_t i) const { pack(operand, i * tile, extent(i), k, inner_free, slot(i)); }
+  void fill(std::int64_t i) const {
+    if (order != Order::blocks) return pack(operand, i * tile, extent(i), k, order == Order::free_inner, slot(i));
+    const auto fill_blocks = [&](auto from, auto to) {
+      using From = decltype(from);
+      pack_blocks(static_cast<const From*>(operand.at(i * tile)), extent(i), k, operand.free_stride, operand.k_stride,
+                  static_cast<decltype(to)*>(slot(i)));
+    };
+    if (operand.dtype == DType::fp32) fill_blocks(float{}, float{});
+    else if (operand.dtype == DType::fp16) fill_blocks(fp16{}, float{});
+    else if (needs_widening(operand.dtype)) fill_blocks(bf16{}, float{});
+    else fill_blocks(bf16{}, bf16{});
+  }
+  /// Where the panel is; not for blocks, which have no strides.
   Operand get(std::int64_t i) const {
-    if (!packed)
+    if (!packed())
       return {static_cast<const std::byte*>(operand.at(i * tile)), operand.dtype, operand.free_stride,
               operand.k_stride};
-    return {static_cast<const std::byte*>(slot(i)), needs_widening(operand.dtype) ? DType::fp32 : operand.dtype,
-            inner_free ? 1 : k, inner_free ? extent(i) : 1};
+    const bool free_inner = order == Order::free_inner;
+    return {static_cast<const std::byte*>(slot(i)), stored(), free_inner ? 1 : k, free_inner ? extent(i) : 1};
   }
 };
+
+// Rows of a tile whose product is made, and whose epilogue is run, at a time: in blocks a kernel needs no more to be
+// fast, and 64 rows of fp32 are still in the nearest caches when the epilogue reads them.
+constexpr std::int64_t kStripe = 64;
+
+// Whether all tiles of this call can have their second operand in blocks, and there are enough of them to pay for that.
+bool should_block(const GemmCall& c) {
+  const bool widen = needs_widening(c.a.dtype);
+  const DType t = widen ? DType::fp32 : c.a.dtype;
+  // A bf16 product that takes rows of B as they are stored is fast enough to be overtaken only by this much work.
+  const std::int64_t enough = t == DType::bf16 && c.layout == Layout::nt ? 2 * kTileM : 2 * kStripe;
+  if (c.m <= enough) return false;
+  for (const std::int64_t m : {std::min(c.m, kStripe), c.m % kStripe}) {
+    for (const std::int64_t n : {std::min(c.n, c.tile_n), c.n % c.tile_n}) {
+      if (m > 0 && n > 0 && !has_blocked_product(t, m, n, c.k)) return false;
+    }
+  }
+  return true;
+}
+
+struct Plan {
+  Order a, b;
+  std::int64_t stripe;
+};
+
+Plan plan_of(const GemmCall& c, const Operand& a, const Operand& b) {
+  if (c.k <= 0 || a.dtype == DType::fp64) return {Order::as_is, Order::as_is, kTileM};
+  if (should_block(c)) {
+    const bool contiguous = a.k_stride == 1 && (a.free_stride == c.k || c.m == 1);
+    return {contiguous && !needs_widening(a.dtype) ? Order::as_is : Order::k_inner, Order::blocks, kStripe};
+  }
+  // Else packing pays where more than one tile reads an operand whose stored order oneDNN would have to change each
+  // time (A stored (K, M); B stored (N, K) in fp32: its bf16 products take that order as it is), or a B whose rows all
+  // fall into the same few sets of the cache.
+  const bool widen = needs_widening(a.dtype), one_tile = c.n <= c.tile_n;
+  const bool aliased = b.k_stride * size_of(b.dtype) % 1024 == 0;
+  const bool turn_b = b.free_stride != 1 && b.dtype == DType::fp32;
+  return {widen || (a.k_stride != 1 && !one_tile) ? Order::k_inner : Order::as_is,
+          widen || (turn_b && c.m > kTileM) || (b.free_stride == 1 && aliased && c.m > 2 * kTileM) ? Order::free_inner
+                                                                                                   : Order::as_is,
+          kTileM};
+}
+
+// The product of a tile and its epilogue, a stripe of rows after the other.
+template <class Acc>
+void run_tile(const GemmCall& c, const Panels& a, const Panels& b, std::int64_t tm, std::int64_t tn,
+              std::int64_t stripe) {
+  const TileGeometry g{tm * kTileM, tn * c.tile_n, a.extent(tm), b.extent(tn), tm, tn};
+  constexpr std::int64_t kColumns = CpuTile<Acc>::kColumns;
+  const std::int64_t ld = b.order == Order::blocks ? g.cols : (g.cols + kColumns - 1) / kColumns * kColumns;
+  thread_local Buffer buffer;
+  Acc* acc = static_cast<Acc*>(buffer.get(static_cast<std::size_t>(stripe * ld + kColumns) * sizeof(Acc)));
+  if (c.k <= 0) std::fill_n(acc, stripe * ld + kColumns, Acc(0));
+  Operand rows = a.get(tm);
+  for (std::int64_t r = 0; r < g.rows; r += stripe) {
+    const std::int64_t count = std::min(stripe, g.rows - r);
+    if constexpr (std::is_same_v<Acc, float>) {
+      if (b.order == Order::blocks) multiply_blocked(b.stored(), rows.at(r), b.slot(tn), count, g.cols, c.k, acc);
+    }
+    if (b.order != Order::blocks && c.k > 0) multiply(rows, b.get(tn), count, g.cols, c.k, acc, ld);
+    c.epilogue(c.program, g, r, count, acc, ld);
+  }
+}
 
 template <class Acc>
 void run_typed(const GemmCall& c) {
@@ -211,34 +206,25 @@ void run_typed(const GemmCall& c) {
                   c.layout == Layout::tn ? c.a.pitch : 1};
   const Operand b{static_cast<const std::byte*>(c.b.data), c.b.dtype, c.layout == Layout::nt ? c.b.pitch : 1,
                   c.layout == Layout::nt ? 1 : c.b.pitch};
-  const std::int64_t count_m = tiles_m(c.m), count_n = (c.n + c.tile_n - 1) / c.tile_n;
-  const bool real = c.k > 0;
-  const bool widen = needs_widening(a.dtype);
-  const bool fp64 = std::is_same_v<Acc, double>;
-  // Packing pays where more than one tile reads an operand whose stored order oneDNN would have to change each time
-  // (A stored (K, M); B stored (N, K) in fp32: its bf16 products take that order as it is), or a B whose rows all fall
-  // into the same few sets of the cache.
-  const bool aliased = b.k_stride * size_of(b.dtype) % 1024 == 0;
-  const bool turn_b = b.free_stride != 1 && b.dtype == DType::fp32;
-  Panels pa(a, c.m, c.k, kTileM, real && !fp64 && (widen || (a.k_stride != 1 && count_n > 1)), false);
-  Panels pb(b, c.n, c.k, c.tile_n,
-            real && !fp64 && (widen || (turn_b && count_m > 1) || (b.free_stride == 1 && aliased && count_m > 2)),
-            true);
-
+  const Plan plan = plan_of(c, a, b);
+  Panels pa(a, c.m, c.k, kTileM, plan.a), pb(b, c.n, c.k, c.tile_n, plan.b);
+  const std::int64_t count_m = pa.count(), count_n = pb.count();
   thread_local Buffer buffer_a, buffer_b;
-  pa.memory = pa.packed ? buffer_a.get(pa.group_bytes()) : nullptr;
-  pb.memory = pb.packed ? buffer_b.get(pb.group_bytes()) : nullptr;
-  const std::int64_t ld =
-      (std::min(c.tile_n, c.n) + CpuTile<Acc>::kColumns - 1) / CpuTile<Acc>::kColumns * CpuTile<Acc>::kColumns;
+  pa.memory = pa.packed() ? buffer_a.get(pa.group_bytes()) : nullptr;
+  pb.memory = pb.packed() ? buffer_b.get(pb.group_bytes()) : nullptr;
 
   Failure failure;
   for (std::int64_t m0 = 0; m0 < count_m; m0 += pa.per_group) {
     const std::int64_t m1 = std::min(count_m, m0 + pa.per_group);
     for (std::int64_t n0 = 0; n0 < count_n; n0 += pb.per_group) {
       const std::int64_t n1 = std::min(count_n, n0 + pb.per_group);
-      const std::int64_t fill_a = pa.packed && n0 == 0 ? m1 - m0 : 0, fill_b = pb.packed ? n1 - n0 : 0;
+      const std::int64_t fill_a = pa.packed() && n0 == 0 ? m1 - m0 : 0, fill_b = pb.packed() ? n1 - n0 : 0;
       const std::int64_t tiles = (m1 - m0) * (n1 - n0);
       const bool parallel = tiles + fill_a + fill_b > 1 && !omp_in_parallel();
+      // A thread's next tile lies below the last one, so that B's panel is in its cache, but not many times: going on
+      // along the rows, an epilogue finds the page table entries of its matrices' rows at hand. (All the way down, it
+      // took a third longer at 1024^3 on pages of 4 KiB; along the rows only, the product 5 % longer.)
+      const std::int64_t band = tiles >= 8 * omp_get_max_threads() ? 2 : 1;
 #pragma omp parallel if (parallel)
       {
         // oneDNN would cut a lone tile's inner dimension among the threads: another sum for each number of them.
@@ -249,19 +235,13 @@ void run_typed(const GemmCall& c) {
             failure.guard([&] { i < fill_a ? pa.fill(m0 + i) : pb.fill(n0 + i - fill_a); });
           }
         }
-#pragma omp for schedule(dynamic)
-        for (std::int64_t t = 0; t < tiles; ++t) {
-          failure.guard([&] {
-            thread_local Buffer buffer_acc;
-            Acc* acc = static_cast<Acc*>(buffer_acc.get(static_cast<std::size_t>(kTileM * ld) * sizeof(Acc)));
-            // Down a column of tiles: the panel of B stays in cache, as A's panels are reused from one column to the
-            // next.
-            const std::int64_t tm = m0 + t % (m1 - m0), tn = n0 + t / (m1 - m0);
-            const TileGeometry g{tm * kTileM, tn * c.tile_n, pa.extent(tm), pb.extent(tn), tm, tn};
-            if (real) multiply(pa.get(tm), pb.get(tn), g.rows, g.cols, c.k, acc, ld);
-            else std::fill_n(acc, kTileM * ld, Acc(0));
-            c.epilogue(c.program, g, acc, ld);
-          });
+#pragma omp for schedule(dynamic) collapse(2)
+        for (std::int64_t tm = m0; tm < m1; tm += band) {
+          for (std::int64_t tn = n0; tn < n1; ++tn) {
+            for (std::int64_t i = tm; i < std::min(tm + band, m1); ++i) {
+              failure.guard([&] { run_tile<Acc>(c, pa, pb, i, tn, plan.stripe); });
+            }
+          }
         }
       }
     }

@@ -19,7 +19,9 @@ constexpr std::int64_t tile_n_for_heads(std::int64_t head_dim) {
 
 namespace detail {
 
-using Epilogue = void (*)(const void* program, const TileGeometry&, const void* accumulator, std::int64_t ld);
+// As run_epilogue.
+using Epilogue = void (*)(const void* program, const TileGeometry&, std::int64_t first, std::int64_t count,
+                          const void* accumulator, std::int64_t ld);
 
 struct GemmCall {
   Layout layout;

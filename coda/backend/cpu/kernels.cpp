@@ -1,13 +1,49 @@
 #include "coda/backend/cpu/kernels.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <vector>
 
 namespace coda::cpu {
 namespace {
 
 // Columns that one thread takes at a time where a kernel runs down the rows.
 constexpr std::int64_t kColumnBlock = 256;
+
+// Elements of a vector that one thread takes at a time, whatever the number of threads: what the first-level cache has
+// room for.
+constexpr std::int64_t kVectorBlock = 2048;
+
+template <class F>
+void with_element(DType t, const F& f) {
+  switch (t) {
+    case DType::bf16:
+      return f(bf16{});
+    case DType::fp16:
+      return f(fp16{});
+    case DType::fp32:
+      return f(float{});
+    default:
+      return f(double{});
+  }
+}
+/// out[i] = x[first + i] for `count` elements.
+template <class Real>
+void load_block(const ConstVector& x, std::int64_t first, std::int64_t count, Real* out) {
+  with_element(x.dtype, [&](auto element) {
+    const auto* in = static_cast<const decltype(element)*>(x.data) + first;
+    for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<Real>(in[i]);
+  });
+}
+template <class Real>
+void store_block(const Real* in, std::int64_t first, std::int64_t count, const Vector& x) {
+  with_element(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    T* out = static_cast<T*>(x.data) + first;
+    for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(static_cast<acc_t<T>>(in[i]));
+  });
+}
 
 }  // namespace
 
@@ -127,6 +163,47 @@ void cast(MatrixOf<const From> in, MatrixOf<To> out) {
   }
 }
 
+double squared_norm(const ConstVector& x) {
+  const std::int64_t blocks = (x.size + kVectorBlock - 1) / kVectorBlock;
+  std::vector<double> partial(static_cast<std::size_t>(blocks));
+#pragma omp parallel for schedule(static)
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    constexpr std::int64_t kLanes = 8;
+    const std::int64_t first = b * kVectorBlock, count = std::min(kVectorBlock, x.size - first);
+    std::array<double, kVectorBlock> value{};
+    load_block(x, first, count, value.data());
+    // The lanes are explicit, so that the order of the additions is the source's.
+    std::array<double, kLanes> lane{};
+    for (std::int64_t i = 0; i < count; i += kLanes) {
+      for (std::int64_t l = 0; l < kLanes; ++l) {
+        const double e = value[static_cast<std::size_t>(i + l)];
+        lane[static_cast<std::size_t>(l)] += e * e;
+      }
+    }
+    double sum = 0;
+    for (const double l : lane) sum += l;
+    partial[static_cast<std::size_t>(b)] = sum;
+  }
+  double sum = 0;
+  for (const double p : partial) sum += p;
+  return sum;
+}
+
+template <class Real>
+void adamw(const AdamwUpdate<Real>& update, const ConstVector& gradient, VectorOf<Real> master, Real* m, Real* v,
+           const Vector& weight) {
+  const std::int64_t blocks = (master.size + kVectorBlock - 1) / kVectorBlock;
+#pragma omp parallel for schedule(static)
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t first = b * kVectorBlock, count = std::min(kVectorBlock, master.size - first);
+    std::array<Real, kVectorBlock> g;
+    load_block(gradient, first, count, g.data());
+    Real* w = master.data + first;
+    for (std::int64_t i = 0; i < count; ++i) update(g[static_cast<std::size_t>(i)], w[i], m[first + i], v[first + i]);
+    if (weight) store_block(w, first, count, weight);
+  }
+}
+
 #define CODA_INSTANTIATE(Acc)                                                                                         \
   template void rms_finalize<Acc>(MatrixOf<const Acc>, std::int64_t, double, Acc*);                                   \
   template void layernorm_finalize<Acc>(MatrixOf<const Acc>, MatrixOf<const Acc>, std::int64_t, std::int64_t, double, \
@@ -135,18 +212,26 @@ void cast(MatrixOf<const From> in, MatrixOf<To> out) {
                                   const Acc*, const LossOptions&, Acc*, Acc*);                                        \
   template void sum_rows<Acc>(MatrixOf<const Acc>, double, Acc*);                                                     \
   template void sum_columns<Acc>(MatrixOf<const Acc>, double, Acc*);                                                  \
-  template void sum_heads<Acc>(MatrixOf<const Acc>, std::int64_t, std::int64_t, std::int64_t, double, Acc*);
+  template void sum_heads<Acc>(MatrixOf<const Acc>, std::int64_t, std::int64_t, std::int64_t, double, Acc*);          \
+  template void adamw<Acc>(const AdamwUpdate<Acc>&, const ConstVector&, VectorOf<Acc>, Acc*, Acc*, const Vector&);
 CODA_INSTANTIATE(float)
 CODA_INSTANTIATE(double)
 #undef CODA_INSTANTIATE
 
-#define CODA_INSTANTIATE(T, Acc)                                                           \
-  template void embedding_backward<T, Acc>(MatrixOf<const T>, IndexVector, MatrixOf<Acc>); \
-  template void cast<Acc, T>(MatrixOf<const Acc>, MatrixOf<T>);
-CODA_INSTANTIATE(bf16, float)
-CODA_INSTANTIATE(fp16, float)
-CODA_INSTANTIATE(float, float)
-CODA_INSTANTIATE(double, double)
+template void embedding_backward<bf16, float>(MatrixOf<const bf16>, IndexVector, MatrixOf<float>);
+template void embedding_backward<fp16, float>(MatrixOf<const fp16>, IndexVector, MatrixOf<float>);
+template void embedding_backward<float, float>(MatrixOf<const float>, IndexVector, MatrixOf<float>);
+template void embedding_backward<double, double>(MatrixOf<const double>, IndexVector, MatrixOf<double>);
+
+#define CODA_INSTANTIATE(From)                                            \
+  template void cast<From, bf16>(MatrixOf<const From>, MatrixOf<bf16>);   \
+  template void cast<From, fp16>(MatrixOf<const From>, MatrixOf<fp16>);   \
+  template void cast<From, float>(MatrixOf<const From>, MatrixOf<float>); \
+  template void cast<From, double>(MatrixOf<const From>, MatrixOf<double>);
+CODA_INSTANTIATE(bf16)
+CODA_INSTANTIATE(fp16)
+CODA_INSTANTIATE(float)
+CODA_INSTANTIATE(double)
 #undef CODA_INSTANTIATE
 
 }  // namespace coda::cpu

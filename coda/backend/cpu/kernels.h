@@ -2,6 +2,7 @@
 #pragma once
 
 #include "coda/core/tensor.h"
+#include "coda/epilogue/adamw.h"
 #include "coda/epilogue/ports.h"
 
 namespace coda::cpu {
@@ -43,5 +44,13 @@ void embedding_backward(MatrixOf<const T> dx, IndexVector token, MatrixOf<Acc> t
 /// out = in, element by element, rounded to the output's type
 template <class From, class To>
 void cast(MatrixOf<const From> in, MatrixOf<To> out);
+
+/// sum of x^2
+double squared_norm(const ConstVector& x);
+
+/// One step; gradient and weight, which may be absent, are of any real type.
+template <class Real>
+void adamw(const AdamwUpdate<Real>& update, const ConstVector& gradient, VectorOf<Real> master, Real* m, Real* v,
+           const Vector& weight);
 
 }  // namespace coda::cpu

@@ -1,4 +1,5 @@
-// Copies and transposes of a block of a matrix into a contiguous one, with a conversion to float on the way if wanted.
+// Copies of a block of a matrix in the order that a product wants: contiguous, transposed, converted to float, in
+// blocks.
 #pragma once
 
 #include <algorithm>
@@ -87,6 +88,128 @@ void transpose(const From* in, std::int64_t rows, std::int64_t cols, std::int64_
       copy_rows(in + r * pitch + c, nr, nc, pitch, block);
       for (std::int64_t j = 0; j < nc; ++j) {
         for (std::int64_t i = 0; i < nr; ++i) out[(c + j) * rows + r + i] = block[i * nc + j];
+      }
+    }
+  }
+}
+
+/// The order in which oneDNN's kernels read a second operand: blocks of 64 columns by 64 bytes of inner steps each. A
+/// block of fp32 is 16 rows of 64 columns; in one of bf16 the pairs (k, k + 1) of all columns lie side by side, as one
+/// instruction takes them.
+inline constexpr std::int64_t kBlockN = 64;
+template <class T>
+inline constexpr std::int64_t kBlockK = 64 / static_cast<std::int64_t>(sizeof(T));
+/// Elements of n columns of k.
+template <class T>
+constexpr std::int64_t blocked_size(std::int64_t n, std::int64_t k) {
+  return (n + kBlockN - 1) / kBlockN * kBlockN * ((k + kBlockK<T> - 1) / kBlockK<T> * kBlockK<T>);
+}
+
+namespace detail {
+
+using Pairs = lanes_t<std::uint32_t, 16>;  // 16 pairs of bf16
+
+// Two of a's four-pair lanes and two of b's: first and first + step of each.
+template <int First, int Step, int... I>
+CODA_FN Pairs pick_lanes(Pairs a, Pairs b, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(a, b, (16 * (I / 8) + 4 * (First + I / 4 % 2 * Step) + I % 4)...);
+}
+
+// out[j] = pair j of each of 16 rows, whole cache lines both ways.
+inline void transpose_pairs(const bf16* in, std::int64_t pitch, bf16* out, std::int64_t out_pitch) {
+  constexpr auto lanes = std::make_integer_sequence<int, 16>{};
+  Pairs v[4][4];
+  CODA_UNROLL for (int i = 0; i < 16; ++i) std::memcpy(&v[i / 4][i % 4], in + i * pitch, sizeof(Pairs));
+  CODA_UNROLL for (int i = 0; i < 4; ++i) transpose_lanes(v[i]);
+  CODA_UNROLL for (int j = 0; j < 4; ++j) {
+    const Pairs low_01 = pick_lanes<0, 1>(v[0][j], v[1][j], lanes), high_01 = pick_lanes<2, 1>(v[0][j], v[1][j], lanes);
+    const Pairs low_23 = pick_lanes<0, 1>(v[2][j], v[3][j], lanes), high_23 = pick_lanes<2, 1>(v[2][j], v[3][j], lanes);
+    const Pairs columns[] = {pick_lanes<0, 2>(low_01, low_23, lanes), pick_lanes<1, 2>(low_01, low_23, lanes),
+                             pick_lanes<0, 2>(high_01, high_23, lanes), pick_lanes<1, 2>(high_01, high_23, lanes)};
+    CODA_UNROLL for (int l = 0; l < 4; ++l) std::memcpy(out + (4 * l + j) * out_pitch, &columns[l], sizeof(Pairs));
+  }
+}
+
+template <class V, int... I>
+CODA_FN void zip_rows(const bf16* even, const bf16* odd, bf16* out, std::integer_sequence<int, I...>) {
+  constexpr int n = sizeof...(I);
+  V a, b;
+  std::memcpy(&a, even, sizeof a);
+  std::memcpy(&b, odd, sizeof b);
+  const V low = __builtin_shufflevector(a, b, (I / 2 + I % 2 * n)...);
+  const V high = __builtin_shufflevector(a, b, (n / 2 + I / 2 + I % 2 * n)...);
+  std::memcpy(out, &low, sizeof low);
+  std::memcpy(out + n, &high, sizeof high);
+}
+
+// Where (n, k) is in its block.
+template <class T>
+constexpr std::int64_t in_block(std::int64_t n, std::int64_t k) {
+  constexpr std::int64_t kGroup = 4 / static_cast<std::int64_t>(sizeof(T));
+  return (k / kGroup * kBlockN + n) * kGroup + k % kGroup;
+}
+
+// Whole blocks whose columns are columns in memory.
+template <class From>
+void pack_block_kn(const From* in, std::int64_t pitch, float* out) {
+  copy_rows(in, kBlockK<float>, kBlockN, pitch, out);
+}
+inline void pack_block_kn(const bf16* in, std::int64_t pitch, bf16* out) {
+  constexpr int kL = kSimdBytes / 2;
+  for (std::int64_t k = 0; k < kBlockK<bf16>; k += 2) {
+    for (std::int64_t n = 0; n < kBlockN; n += kL) {
+      zip_rows<lanes_t<std::uint16_t, kL>>(in + k * pitch + n, in + (k + 1) * pitch + n, out + k * kBlockN + 2 * n,
+                                           std::make_integer_sequence<int, kL>{});
+    }
+  }
+}
+
+// Whole blocks whose columns are rows in memory: 16 of the columns.
+template <class From>
+void pack_columns_nk(const From* in, std::int64_t pitch, float* out) {
+  alignas(64) float block[16 * 16];
+  transpose(in, 16, kBlockK<float>, pitch, block);
+  for (int k = 0; k < 16; ++k) std::memcpy(out + k * kBlockN, block + 16 * k, 16 * sizeof(float));
+}
+inline void pack_columns_nk(const bf16* in, std::int64_t pitch, bf16* out) {
+  transpose_pairs(in, pitch, out, 2 * kBlockN);
+}
+
+}  // namespace detail
+
+/// `n` columns, each `n_stride` from the next, of `k` elements with k_stride between them; one of the strides is 1.
+/// What a block holds beyond n and k is 0.
+template <class From, class To>
+void pack_blocks(const From* in, std::int64_t n, std::int64_t k, std::int64_t n_stride, std::int64_t k_stride,
+                 To* out) {
+  constexpr std::int64_t kK = kBlockK<To>;
+  const std::int64_t blocks_k = (k + kK - 1) / kK, whole_n = n / kBlockN, whole_k = k / kK;
+  const auto block = [&](std::int64_t i, std::int64_t j) { return out + (i * blocks_k + j) * kBlockN * kK; };
+  if (k_stride == 1) {
+    // Few rows at a time, all the way along k: so the processor sees what to fetch next.
+    for (std::int64_t i = 0; i < whole_n * kBlockN; i += 16) {
+      for (std::int64_t j = 0; j < whole_k; ++j) {
+        detail::pack_columns_nk(in + i * n_stride + j * kK, n_stride,
+                                block(i / kBlockN, j) + detail::in_block<To>(i % kBlockN, 0));
+      }
+    }
+  } else {
+    for (std::int64_t j = 0; j < whole_k; ++j) {
+      for (std::int64_t i = 0; i < whole_n; ++i) {
+        detail::pack_block_kn(in + i * kBlockN + j * kK * k_stride, k_stride, block(i, j));
+      }
+    }
+  }
+  for (std::int64_t j = 0; j < blocks_k; ++j) {
+    for (std::int64_t i = j < whole_k ? whole_n : 0; i * kBlockN < n; ++i) {
+      std::fill_n(block(i, j), kBlockN * kK, To(0.F));
+      for (std::int64_t d = j * kK; d < std::min(k, (j + 1) * kK); ++d) {
+        for (std::int64_t c = i * kBlockN; c < std::min(n, (i + 1) * kBlockN); ++c) {
+          const From x = in[c * n_stride + d * k_stride];
+          To& y = block(i, j)[detail::in_block<To>(c % kBlockN, d % kK)];
+          if constexpr (std::is_same_v<From, To>) y = x;
+          else y = static_cast<float>(x);
+        }
       }
     }
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "coda/backend/cpu/vectors.h"
 #include "coda/epilogue/tile.h"
 
 namespace coda::cpu {
@@ -196,7 +197,8 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     const Acc shift = m == kLow ? Acc(0) : m;
     fragment<W> e = x;
     CODA_UNROLL for (int i = 0; i < e.count; ++i) e.v[i] = exp(e.v[i] - typename Base::scalar(shift));
-    p.reg[1] = p.reg[1] * exp(p.reg[0] - shift) + fold<Sum>(e);
+    const Acc before = p.reg[0] == shift ? p.reg[1] : p.reg[1] * exp(p.reg[0] - shift);  // exp(0) = 1: mostly the case
+    p.reg[1] = before + fold<Sum>(e);
     p.reg[0] = m;
   }
   CODA_FN void reduce_port(const TargetSelect<Acc>& p, const fragment<Width::Same>& f) const {
@@ -232,12 +234,12 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   template <Width W, class T>
   static CODA_FN fragment<W> unpack(const T* p) {
     fragment<W> f;
-    CODA_UNROLL for (int i = 0; i < f.count; ++i) f.v[i] = load_vector<Acc, kL>(p + i * kL);
+    load_vectors(p, f.v);
     return f;
   }
   template <class T, Width W>
   static CODA_FN void pack(T* p, const fragment<W>& f) {
-    CODA_UNROLL for (int i = 0; i < f.count; ++i) store_vector(p + i * kL, f.v[i]);
+    store_vectors(p, f.v);
   }
   template <Width W, class T>
   CODA_FN fragment<W> read(const T* p) const {
@@ -289,10 +291,12 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   mutable Acc heads_[kHeadSlots][kMaxTileN / 2];
 };
 
-/// Runs a program over one tile whose accumulator is in memory: acc[r * ld + c], ld at least the columns rounded up to
-/// a whole fragment. What lies outside of the matrix is read (anything may be there) but never used.
+/// Runs a program over `count` rows from `first` on of one tile, whose accumulator is in memory: acc[r * ld + c] is
+/// that of row first + r. What a row holds past the tile's last column is read up to a whole fragment (anything may be
+/// there) but never used. The rows of a tile are to be run in order, by one thread.
 template <class Acc, class P>
-void run_epilogue(const void* program, const TileGeometry& g, const void* accumulator, std::int64_t ld) {
+void run_epilogue(const void* program, const TileGeometry& g, std::int64_t first, std::int64_t count,
+                  const void* accumulator, std::int64_t ld) {
   const P p = *static_cast<const P*>(program);  // this thread's own: ports keep running values
   CpuTile<Acc> tile(g);
   using F = CpuFragment<Acc>;
@@ -304,9 +308,9 @@ void run_epilogue(const void* program, const TileGeometry& g, const void* accumu
       pass(f);
     }
   };
-  for (std::int64_t r = 0; r < g.rows; ++r) {
+  for (std::int64_t r = 0; r < count; ++r) {
     const Acc* acc = static_cast<const Acc*>(accumulator) + r * ld;
-    tile.set_row(g.row + r);
+    tile.set_row(g.row + first + r);
     for_each_port(p, [&](const auto& port) { tile.begin(port); });
     if constexpr (HasFirstPass<P, CpuTile<Acc>, F>) sweep(acc, [&](const F& f) { p.first(tile, f); });
     sweep(acc, [&](const F& f) { p(tile, f); });

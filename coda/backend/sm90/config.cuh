@@ -22,6 +22,8 @@ struct Config {
   static constexpr int kClusterM = ClusterM, kClusterN = ClusterN;
   static constexpr int kSubtileM = G == Groups::cooperative ? 128 : 64, kSubtileN = SubtileN;
   static constexpr int kSubtilesM = kM / kSubtileM;
+  /// That share a tile.
+  static constexpr int kThreads = G == Groups::cooperative ? 256 : 128, kWarps = kThreads / 32;
   static constexpr bool kRowByRow = RowByRow;
   static constexpr int kStagesC = StagesC, kStagesD = StagesD;
   /// Rows of the tile that a thread owns.

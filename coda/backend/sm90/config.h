@@ -10,5 +10,10 @@ namespace coda::sm90 {
 inline constexpr std::int64_t kTileM = 128, kTileN = 128;
 constexpr std::int64_t tiles_m(std::int64_t m) { return (m + kTileM - 1) / kTileM; }
 constexpr std::int64_t tiles_n(std::int64_t n) { return (n + kTileN - 1) / kTileN; }
+/// A program that folds over heads has blocks of whole heads: as many as fit into kTileN, one at least.
+inline constexpr std::int64_t kMaxTileN = 512;
+constexpr std::int64_t tile_n_for_heads(std::int64_t head_dim) {
+  return kTileN / head_dim > 1 ? kTileN / head_dim * head_dim : head_dim;
+}
 
 }  // namespace coda::sm90

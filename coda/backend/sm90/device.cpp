@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 #include <cutlass/version.h>
 
+#include <array>
+#include <cstdint>
 #include <utility>
 
 #include "coda/core/error.h"
@@ -57,6 +59,32 @@ DeviceInfo device_info() {
   info.cutlass =
       std::to_string(CUTLASS_MAJOR) + "." + std::to_string(CUTLASS_MINOR) + "." + std::to_string(CUTLASS_PATCH);
   return info;
+}
+
+bool reachable(const void* address, std::string* why) {
+  struct Known {
+    std::uintptr_t block = 0;
+    int device = -1;
+  };
+  static thread_local std::array<Known, 64> known;
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return cudaGetLastError(), true;  // whatever follows says why
+  const std::uintptr_t block = reinterpret_cast<std::uintptr_t>(address) >> 21;
+  Known& entry = known[block % known.size()];
+  if (entry.block == block && entry.device == device) return true;
+  cudaPointerAttributes found{};
+  if (cudaPointerGetAttributes(&found, address) != cudaSuccess) return cudaGetLastError(), true;
+  if (found.type == cudaMemoryTypeUnregistered) {
+    if (why) *why = "host memory";
+    return false;
+  }
+  if (found.type == cudaMemoryTypeDevice && found.device != device) {
+    if (why)
+      *why = "memory of device " + std::to_string(found.device) + ", not of the current one, " + std::to_string(device);
+    return false;
+  }
+  entry = {block, device};
+  return true;
 }
 
 DeviceBuffer::DeviceBuffer(std::size_t bytes) : size_(bytes) {

@@ -21,6 +21,11 @@ bool available(std::string* why = nullptr);
 /// The current device. Throws Error(unsupported) if there is none or the library was built without CUDA.
 DeviceInfo device_info();
 
+/// Whether the current device can use the memory at `address`; if not, `why` says what it is. Host memory that CUDA
+/// does not know, and that of another device, cannot be used. An answer is remembered for a thread and 2 MiB of
+/// addresses.
+bool reachable(const void* address, std::string* why = nullptr);
+
 /// Memory of the current device. Throws Error(device_error) if there is not enough of it.
 class DeviceBuffer {
  public:

@@ -1,14 +1,17 @@
-// Where the values that a thread owns lie in a patch of the tile, and how they travel between registers and memory.
+// Where the values that a thread owns lie in a row of the tile, and how they travel between registers and memory.
 //
-// A patch is 32 columns of 64 or 128 rows. As wgmma leaves them, a thread owns 16 values of it: of its warp's 16 rows
-// the rows lane/4 + 8 r, r < 2, and of these the columns 8 j + 2 (lane % 4) + c, j < 4, c < 2; value[c + 2 r + 4 j].
-// The four lanes of a quad share their rows:
+// A patch is the part of a row of the tile that a few lanes share; a program runs on a thread's 8 values of one row at
+// a time. Two geometries say which columns those are:
+//
+// Quad, as wgmma leaves an accumulator: 4 lanes share 32 columns. Of its warp's 16 rows a thread owns lane/4 and
+// lane/4 + 8, and of a row the columns 8 j + 2 (lane % 4) + c, j < 4, c < 2:
 //
 //   column             0    1 |  2    3 |  4    5 |  6    7 |  8    9 | ...
 //   lane of the quad        0 |       1 |       2 |       3 |       0 | ...
 //
-// A program runs on one row at a time (value[c + 2 j]): pairs of columns lie in one thread, a value of the row is one
-// register, and half as many values are live as if both rows were worked on together.
+// Run, where values come from memory anyway: 16 lanes share 128 columns, 8 adjacent ones each.
+//
+// In both a pair of columns lies in one thread.
 #pragma once
 
 #include "coda/epilogue/tile.h"
@@ -17,10 +20,21 @@ namespace coda::sm90 {
 
 #define CODA_DEVICE __device__ __forceinline__
 
-inline constexpr int kPatchN = 32;
-inline constexpr int kGroups = 4;    // j: groups of 8 columns in a patch
-inline constexpr int kRowsHere = 2;  // r: rows of a patch that a thread owns
-using Accumulator = Fragment<float, 2 * kGroups>;
+/// kGroups chunks of kColumns adjacent columns for each of kLanes lanes, kStride columns from one chunk to the next.
+/// kRagged: a chunk may be inside the matrix in part, and addresses may have any alignment.
+struct Quad {
+  static constexpr int kGroups = 4, kColumns = 2, kStride = 8, kLanes = 4, kPatchN = 32;
+  static constexpr bool kRagged = false;
+};
+template <bool Ragged>
+struct Run {
+  static constexpr int kGroups = 1, kColumns = 8, kStride = 128, kLanes = 16, kPatchN = 128;
+  static constexpr bool kRagged = Ragged;
+};
+
+inline constexpr int kPatchN = Quad::kPatchN;
+inline constexpr int kRowsHere = 2;  // rows of an accumulator patch that a thread owns
+using Accumulator = Fragment<float, 8>;
 
 /// Columns of a matrix of width W per column of the accumulator, as scaled<W>(2 columns).
 template <Width W, class Int>
@@ -28,13 +42,13 @@ CODA_FN constexpr Int scaled(Int columns) {
   return columns * static_cast<int>(W) / static_cast<int>(Width::Same);
 }
 
-/// A thread's values of a fragment of width W: a chunk of adjacent columns in each group.
-template <Width W>
-inline constexpr int kChunk = scaled<W>(2);
-/// Column of a value, counted from the patch's first, for quad lane 0; lane q is kChunk * q further.
-template <Width W>
+/// Values of a fragment of width W in a chunk.
+template <class G, Width W>
+inline constexpr int kChunk = scaled<W>(G::kColumns);
+/// Column of a value, counted from the patch's first, for lane 0; lane q is kChunk * q further.
+template <class G, Width W>
 CODA_FN constexpr int column_of(int value) {
-  return value / kChunk<W> * scaled<W>(8) + value % kChunk<W>;
+  return value / kChunk<G, W> * scaled<W>(G::kStride) + value % kChunk<G, W>;
 }
 
 // ---- 16-bit pairs
@@ -74,7 +88,7 @@ CODA_DEVICE void to_words(const float* x, std::uint32_t (&w)[kWords<T, Count>]) 
   }
 }
 template <class T, int Count>
-CODA_DEVICE void from_words(const std::uint32_t (&w)[kWords<T, Count>], float* x) {
+CODA_DEVICE void from_words(const std::uint32_t* w, float* x) {
   CODA_UNROLL for (int i = 0; i < Count; ++i) {
     if constexpr (sizeof(T) == 4) {
       x[i] = __uint_as_float(w[i]);
@@ -152,73 +166,129 @@ CODA_DEVICE void transpose_in_quad(std::uint32_t (&v)[4], int q) {
 // The four lanes of a quad together move whole sectors of 32 bytes. Chunks of 8 and 16 bytes do that as they are. Of
 // 4-byte chunks a lane trades two with its neighbour and moves two runs of two. Of 2-byte chunks a lane gathers four
 // into one run; those are exchanged as floats.
+template <class G, class T, Width W>
+inline constexpr int kChunkBytes = kChunk<G, W> * static_cast<int>(sizeof(T));
+/// Bytes of one access in a quad: what the rows of a port's matrix are aligned to.
 template <class T, Width W>
-inline constexpr int kChunkBytes = kChunk<W> * static_cast<int>(sizeof(T));
-/// Bytes of one access: what the rows of a port's matrix are aligned to.
-template <class T, Width W>
-inline constexpr int kRunBytes = kChunkBytes<T, W> < 8 ? 8 : kChunkBytes<T, W>;
+inline constexpr int kRunBytes = kChunkBytes<Quad, T, W> < 8 ? 8 : kChunkBytes<Quad, T, W>;
 
 /// A fragment to `row`, which points at the patch's first element; the first `valid` are inside the matrix. All lanes
 /// of a warp call it together: those whose row is outside pass 0.
 template <class T, Width W, int Count>
-CODA_DEVICE void store_row(T* row, const Fragment<float, Count, W>& f, int q, int valid) {
-  if constexpr (kChunkBytes<T, W> >= 8) {
-    CODA_UNROLL for (int j = 0; j < kGroups; ++j) {
-      std::uint32_t w[kWords<T, kChunk<W>>];
-      to_words<T, kChunk<W>>(f.v + j * kChunk<W>, w);
-      const int column = j * scaled<W>(8) + kChunk<W> * q;
+CODA_DEVICE void store_row(Quad, T* row, const Fragment<float, Count, W>& f, int q, int valid) {
+  constexpr int kN = kChunk<Quad, W>, kBytes = kChunkBytes<Quad, T, W>;
+  if constexpr (kBytes >= 8) {
+    CODA_UNROLL for (int j = 0; j < Quad::kGroups; ++j) {
+      std::uint32_t w[kWords<T, kN>];
+      to_words<T, kN>(f.v + j * kN, w);
+      const int column = j * scaled<W>(8) + kN * q;
       store_words(row + column, w, column < valid);
     }
-  } else if constexpr (kChunkBytes<T, W> == 4) {
-    CODA_UNROLL for (int j = 0; j < kGroups; j += 2) {
+  } else if constexpr (kBytes == 4) {
+    CODA_UNROLL for (int j = 0; j < Quad::kGroups; j += 2) {
       std::uint32_t low[1], high[1];
-      to_words<T, kChunk<W>>(f.v + j * kChunk<W>, low);
-      to_words<T, kChunk<W>>(f.v + (j + 1) * kChunk<W>, high);
+      to_words<T, kN>(f.v + j * kN, low);
+      to_words<T, kN>(f.v + (j + 1) * kN, high);
       exchange_in_quad(low[0], high[0], q, 1);
       const std::uint32_t w[2] = {low[0], high[0]};
-      const int column = (j + q % 2) * scaled<W>(8) + kChunk<W> * (q - q % 2);
+      const int column = (j + q % 2) * scaled<W>(8) + kN * (q - q % 2);
       store_words(row + column, w, column < valid);
     }
   } else {
-    std::uint32_t v[kGroups];
-    CODA_UNROLL for (int j = 0; j < kGroups; ++j) v[j] = __float_as_uint(f.v[j]);
+    std::uint32_t v[4];
+    CODA_UNROLL for (int j = 0; j < 4; ++j) v[j] = __float_as_uint(f.v[j]);
     transpose_in_quad(v, q);
     const std::uint32_t w[2] = {pack(T(), __uint_as_float(v[0]), __uint_as_float(v[1])),
                                 pack(T(), __uint_as_float(v[2]), __uint_as_float(v[3]))};
-    store_words(row + kGroups * q, w, kGroups * q < valid);
+    store_words(row + 4 * q, w, 4 * q < valid);
   }
 }
 
-/// The inverse; what is outside of the matrix is 0.
+/// The inverse in two steps, so that memory can answer in between: `fetch_row` asks for the words that a thread loads,
+/// `unpack_row` makes the fragment of them. What is outside of the matrix is 0.
 template <class T, Width W, int Count>
-CODA_DEVICE void load_row(const T* row, Fragment<float, Count, W>& f, int q, int valid) {
-  if constexpr (kChunkBytes<T, W> >= 8) {
-    CODA_UNROLL for (int j = 0; j < kGroups; ++j) {
-      std::uint32_t w[kWords<T, kChunk<W>>] = {};
-      const int column = j * scaled<W>(8) + kChunk<W> * q;
-      load_words(row + column, w, column < valid);
-      from_words<T, kChunk<W>>(w, f.v + j * kChunk<W>);
-    }
-  } else if constexpr (kChunkBytes<T, W> == 4) {
-    CODA_UNROLL for (int j = 0; j < kGroups; j += 2) {
-      std::uint32_t w[2] = {};
-      const int column = (j + q % 2) * scaled<W>(8) + kChunk<W> * (q - q % 2);
-      load_words(row + column, w, column < valid);
-      exchange_in_quad(w[0], w[1], q, 1);
-      const std::uint32_t low[1] = {w[0]}, high[1] = {w[1]};
-      from_words<T, kChunk<W>>(low, f.v + j * kChunk<W>);
-      from_words<T, kChunk<W>>(high, f.v + (j + 1) * kChunk<W>);
+inline constexpr int kRowWords = Count * static_cast<int>(sizeof(T)) / 4;
+template <class T, Width W, int Count>
+CODA_DEVICE void fetch_row(Quad, const T* row, std::uint32_t* words, int q, int valid) {
+  constexpr int kN = kChunk<Quad, W>, kBytes = kChunkBytes<Quad, T, W>;
+  constexpr int kAccess = kBytes > 4 ? kBytes / 4 : 2;  // words
+  CODA_UNROLL for (int i = 0; i < kRowWords<T, W, Count> / kAccess; ++i) {
+    int column = i * scaled<W>(8) + kN * q;
+    if constexpr (kBytes == 4) column = (2 * i + q % 2) * scaled<W>(8) + kN * (q - q % 2);
+    if constexpr (kBytes == 2) column = 4 * q;
+    std::uint32_t w[kAccess] = {};
+    load_words(row + column, w, column < valid);
+    CODA_UNROLL for (int k = 0; k < kAccess; ++k) words[i * kAccess + k] = w[k];
+  }
+}
+template <class T, Width W, int Count>
+CODA_DEVICE void unpack_row(Quad, const std::uint32_t* words, Fragment<float, Count, W>& f, int q) {
+  constexpr int kN = kChunk<Quad, W>, kBytes = kChunkBytes<Quad, T, W>;
+  if constexpr (kBytes >= 8) {
+    from_words<T, Count>(words, f.v);
+  } else if constexpr (kBytes == 4) {
+    CODA_UNROLL for (int j = 0; j < Quad::kGroups; j += 2) {
+      std::uint32_t low = words[j], high = words[j + 1];
+      exchange_in_quad(low, high, q, 1);
+      from_words<T, kN>(&low, f.v + j * kN);
+      from_words<T, kN>(&high, f.v + (j + 1) * kN);
     }
   } else {
-    std::uint32_t w[2] = {};
-    load_words(row + kGroups * q, w, kGroups * q < valid);
-    std::uint32_t v[kGroups];
-    CODA_UNROLL for (int j = 0; j < kGroups; ++j) {
-      const Pair<float> p = unpack(T(), w[j / 2]);
+    std::uint32_t v[4];
+    CODA_UNROLL for (int j = 0; j < 4; ++j) {
+      const Pair<float> p = unpack(T(), words[j / 2]);
       v[j] = __float_as_uint(j % 2 ? p.second : p.first);
     }
     transpose_in_quad(v, q);
-    CODA_UNROLL for (int j = 0; j < kGroups; ++j) f.v[j] = __uint_as_float(v[j]);
+    CODA_UNROLL for (int j = 0; j < 4; ++j) f.v[j] = __uint_as_float(v[j]);
+  }
+}
+template <class T, Width W, int Count>
+CODA_DEVICE void load_row(Quad, const T* row, Fragment<float, Count, W>& f, int q, int valid) {
+  std::uint32_t words[kRowWords<T, W, Count>];
+  fetch_row<T, W, Count>(Quad(), row, words, q, valid);
+  unpack_row<T, W, Count>(Quad(), words, f, q);
+}
+
+// A run's lanes move adjacent accesses of up to 16 bytes. Ordinary loads and stores: the compiler may move them across
+// what is computed, which matters more here than predication does.
+template <int Words>
+using AccessOf = std::conditional_t<Words % 4 == 0, uint4, std::conditional_t<Words % 2 == 0, uint2, std::uint32_t>>;
+
+template <bool Ragged, class T, Width W, int Count>
+CODA_DEVICE void store_row(Run<Ragged>, T* row, const Fragment<float, Count, W>& f, int lane, int valid) {
+  T* out = row + Count * lane;
+  const int left = valid - Count * lane;
+  if constexpr (Ragged) {
+    CODA_UNROLL for (int i = 0; i < Count; ++i) {
+      if (i < left) out[i] = T(f.v[i]);
+    }
+  } else if (left > 0) {
+    constexpr int kCount = kWords<T, Count>;
+    using Access = AccessOf<kCount>;
+    alignas(16) std::uint32_t w[kCount];
+    to_words<T, Count>(f.v, w);
+    CODA_UNROLL for (int i = 0; i < kCount * 4 / static_cast<int>(sizeof(Access)); ++i) {
+      reinterpret_cast<Access*>(out)[i] = reinterpret_cast<const Access*>(w)[i];
+    }
+  }
+}
+template <bool Ragged, class T, Width W, int Count>
+CODA_DEVICE void load_row(Run<Ragged>, const T* row, Fragment<float, Count, W>& f, int lane, int valid) {
+  const T* in = row + Count * lane;
+  const int left = valid - Count * lane;
+  if constexpr (Ragged) {
+    CODA_UNROLL for (int i = 0; i < Count; ++i) f.v[i] = i < left ? static_cast<float>(in[i]) : 0.f;
+  } else {
+    constexpr int kCount = kWords<T, Count>;
+    using Access = AccessOf<kCount>;
+    alignas(16) std::uint32_t w[kCount] = {};
+    if (left > 0) {
+      CODA_UNROLL for (int i = 0; i < kCount * 4 / static_cast<int>(sizeof(Access)); ++i) {
+        reinterpret_cast<Access*>(w)[i] = reinterpret_cast<const Access*>(in)[i];
+      }
+    }
+    from_words<T, Count>(w, f.v);
   }
 }
 

@@ -1,33 +1,56 @@
-// GEMM plus epilogue on Hopper: checks what the hardware demands, describes the operands to the copy engine, launches.
+// The fused kernels of a program: whether one takes these arguments, its operands as the copy engine wants them,
+// launch.
 #pragma once
 
 #include <cutlass/device_kernel.h>
 
 #include <array>
 #include <atomic>
-#include <limits>
 #include <utility>
 
-#include "coda/backend/sm90/config.h"
 #include "coda/backend/sm90/kernel.cuh"
-#include "coda/backend/sm90/launch.cuh"
+#include "coda/backend/sm90/product.cuh"
 
 namespace coda::sm90 {
 
-/// The order in which the persistent kernel walks over tiles: along m or n, in bands of `band` tiles. A band keeps the
-/// operands of the tiles in flight in the L2 cache.
+/// The order in which the persistent kernel walks over tiles: along m or n, in bands of at most `band` clusters. A band
+/// keeps the operands of the tiles in flight in the L2 cache.
 struct Raster {
-  int band = 8;
-  bool along_m = false;
+  int band = 4;
+  bool along_m = true;
 };
+
+/// The widest band, up to `most`, that adds next to no tiles: the scheduler rounds the clusters in both directions up
+/// to whole bands and multiplies the tiles outside of the matrix as well.
+inline int fitting_band(std::int64_t clusters_m, std::int64_t clusters_n, int most) {
+  const auto tiles = [&](int band) {
+    return (clusters_m + band - 1) / band * band * ((clusters_n + band - 1) / band * band);
+  };
+  int band = most;
+  while (band > 1 && tiles(band) * 64 > tiles(1) * 65) band /= 2;
+  return band;
+}
+
+struct Layouts {
+  bool nt = true, nn = true;
+};
+#if defined(CODA_SM90_REDUCED)
+inline constexpr Layouts kForward{true, false}, kBackward{false, true}, kBoth = kForward;
+#else
+inline constexpr Layouts kForward{true, false}, kBackward{false, true}, kBoth{true, true};
+#endif
 
 /// What was measured fastest for a program; specialise it beside the program's instantiation.
 template <class Program>
 struct Tuning {
-  using Config = sm90::Config<128, 128, 2, 1, Groups::pingpong, 64, 4, 2>;
+  using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 64, 4, 2>;
   /// Ports; a call that has none of them gets a second, faster kernel without them. 0: there is no such kernel.
   static constexpr PortMask kOptional = 0;
   static constexpr Raster raster{};
+  /// Layouts that it is compiled for; the other way is taken for the rest.
+  static constexpr Layouts kLayouts = kBoth;
+  /// With fewer rows the other way is faster, whose product splits K over the chip.
+  static constexpr std::int64_t kLeastRows = 1;
 };
 
 namespace detail {
@@ -70,26 +93,6 @@ Stand prepare(const Call& call, const Device& device) {
 /// A row pitch in bytes as the copy engine takes it; that of a single row is never used.
 constexpr std::int64_t pitch_bytes(std::int64_t rows, std::int64_t pitch, std::int64_t element) {
   return rows > 1 ? pitch * element : (pitch * element + 15) / 16 * 16;
-}
-
-/// Addresses and pitches that the ports' vector accesses rely on.
-template <class Program>
-void check_ports(const Call& call, const Program& program) {
-  int number = 0;
-  for_each_port(program, [&]<class Port>(const Port& port) {
-    const std::string name = "program: port " + std::to_string(number++);
-    if constexpr (requires { port.width; }) {
-      using T = std::remove_const_t<std::remove_pointer_t<decltype(port.data)>>;
-      constexpr int kElement = sizeof(T);
-      if constexpr (requires { port.pitch; }) {
-        constexpr int kAlign = Port::width == Width::Half ? kRunBytes<T, Port::width> : 16;
-        check_aligned(call, name + (kMatrixPort<Port>.load ? " (TileLoad)" : " (TileStore)"), port.data, call.m,
-                      port.pitch * kElement, kAlign);
-      } else {
-        check_aligned(call, name + " (RowVector)", port.data, 1, 0, kChunk<Port::width> * kElement);
-      }
-    }
-  });
 }
 
 /// Address and byte pitch of a carried port; null if there is none or it is absent in this call.
@@ -139,7 +142,9 @@ void launch(const Call& call, MatrixOf<const T> a, MatrixOf<const T> b, const Pr
   cute::get<0>(args.epilogue.dD) = d_pitch / Types::kD.bytes();
   args.hw_info.device_id = device.number;
   args.hw_info.sm_count = device.multiprocessors;
-  args.scheduler.max_swizzle_size = raster.band;
+  const std::int64_t tiles_m = (call.m + Config::kM - 1) / Config::kM, tiles_n = (call.n + Config::kN - 1) / Config::kN;
+  args.scheduler.max_swizzle_size = fitting_band((tiles_m + Config::kClusterM - 1) / Config::kClusterM,
+                                                 (tiles_n + Config::kClusterN - 1) / Config::kClusterN, raster.band);
   using Order = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90Params::RasterOrderOptions;
   args.scheduler.raster_order = raster.along_m ? Order::AlongM : Order::AlongN;
 
@@ -166,7 +171,12 @@ void launch(const Call& call, MatrixOf<const T> a, MatrixOf<const T> b, const Pr
   check(cudaLaunchKernelEx(&config, cutlass::device_kernel<Kernel>, params), call, "cudaLaunchKernelEx");
 }
 
-/// The program's kernel for these arguments.
+/// A fused kernel that folds over heads takes tiles of whole heads.
+template <class Program>
+bool fits_heads(const Program& program) {
+  return heads_divide<Quad>(program) && (!kHasHeadMeans<Program> || kTileN % head_dim_of(program) == 0);
+}
+
 template <class T, class Program, Layout L>
 void launch_fitting(const Call& call, MatrixOf<const T> a, MatrixOf<const T> b, const Program& program,
                     cudaStream_t stream) {
@@ -181,52 +191,27 @@ void launch_fitting(const Call& call, MatrixOf<const T> a, MatrixOf<const T> b, 
   launch<T, Program, 0, L, Config>(call, a, b, program, raster, stream);
 }
 
-}  // namespace detail
-
-/// Runs `program` on the product of a and b, which the layout reads as in `Layout` (nt or nn). T is bf16 or fp16. M = 0
-/// or N = 0 does nothing. Enqueues one kernel on `stream`; allocates nothing and does not wait.
-/// Partial results of the program have shape (M, tiles_n(N)) or (tiles_m(M), N). Outputs must not overlap inputs that
-/// other tiles still read: a residual may be overwritten in place, an operand of the product may not.
-template <class T, Program P>
-void gemm(std::type_identity_t<MatrixOf<const T>> a, std::type_identity_t<MatrixOf<const T>> b, const P& program,
-          Layout layout = Layout::nt, cudaStream_t stream = nullptr, const char* op = "gemm") {
-  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, fp16>, "coda: the Hopper backend multiplies bf16 or fp16");
-  const detail::Call call = detail::describe(op, a, b, layout);
-  if (call.m == 0 || call.n == 0) return;
-  if (call.k == 0) call.fail(Status::unsupported, "K: expected at least 1, got 0");
-  constexpr std::int64_t kMax = std::numeric_limits<int>::max() - 256;  // a tile past the end is still an int
-  if (call.m > kMax || call.n > kMax || call.k > kMax) {
-    call.fail(Status::unsupported, "M, N, K: expected at most " + std::to_string(kMax));
-  }
-  for (const auto& [name, size] : {std::pair{"N", call.n}, std::pair{"K", call.k}}) {
-    // The copy engine clips a row only at 16 bytes.
-    if (size % 8 != 0)
-      call.fail(Status::unsupported, std::string(name) + ": expected a multiple of 8, got " + std::to_string(size));
-  }
-  if (!a.data || !b.data)
-    call.fail(Status::invalid_argument, std::string(a.data ? "b" : "a") + ": expected a matrix, got a null pointer");
+template <class T, class Program>
+bool launch_fused(const Call& call, MatrixOf<const T> a, MatrixOf<const T> b, const Program& program,
+                  cudaStream_t stream) {
   constexpr std::int64_t kElement = sizeof(T);
-  detail::check_aligned(call, "a", a.data, a.rows, a.pitch * kElement, 16);
-  detail::check_aligned(call, "b", b.data, b.rows, b.pitch * kElement, 16);
-  detail::check_ports(call, program);
-
-#if !defined(CODA_SM90_REDUCED)
-  if (layout == Layout::nn) return detail::launch_fitting<T, P, Layout::nn>(call, a, b, program, stream);
-#endif
-  if (layout != Layout::nt)
-    call.fail(Status::unsupported, std::string("layout: this build has nt only, got ") + name_of(layout));
-  detail::launch_fitting<T, P, Layout::nt>(call, a, b, program, stream);
+  // The copy engine clips a row only at 16 bytes.
+  if (call.k == 0 || call.k % 8 != 0 || call.n % 8 != 0) return false;
+  if (!is_aligned(a.data, a.rows, a.pitch * kElement, 16) || !is_aligned(b.data, b.rows, b.pitch * kElement, 16)) {
+    return false;
+  }
+  if (!ports_aligned(program, call.m) || !fits_heads(program)) return false;
+  using Tuned = Tuning<Program>;
+  if (call.m < Tuned::kLeastRows) return false;
+  if constexpr (Tuned::kLayouts.nt) {
+    if (call.layout == Layout::nt) return launch_fitting<T, Program, Layout::nt>(call, a, b, program, stream), true;
+  }
+  if constexpr (Tuned::kLayouts.nn) {
+    if (call.layout == Layout::nn) return launch_fitting<T, Program, Layout::nn>(call, a, b, program, stream), true;
+  }
+  return false;
 }
 
-/// f(T()) with the element type of that tag: bf16 or fp16.
-template <class F>
-void with_element(DType dtype, const F& f) {
-#if !defined(CODA_SM90_REDUCED)
-  if (dtype == DType::fp16) return f(fp16());
-#endif
-  if (dtype != DType::bf16)
-    throw Error(Status::unsupported, std::string("gemm: this build has bf16 only, got ") + name_of(dtype));
-  f(bf16());
-}
+}  // namespace detail
 
 }  // namespace coda::sm90

@@ -79,12 +79,14 @@ struct KernelTypes {
   using RowStride = cute::Stride<std::int64_t, cute::_1, std::int64_t>;
 
   using Callbacks = ProgramCallbacks<Program, Absent, ElementD, Conf>;
-  using Epilogue = cutlass::epilogue::collective::CollectiveEpilogue<
+  using OnePass = cutlass::epilogue::collective::CollectiveEpilogue<
       cutlass::epilogue::Sm90TmaWarpSpecialized<Conf::kStagesC, Conf::kStagesD, kRowsHere * Accumulator::count,
                                                 kSharesSmem, (kC.port < 0)>,
       Tile, Subtile, ElementC, RowStride, ElementD, RowStride, Callbacks, cute::SM90_TMA_LOAD, typename SmemC::Layout,
       typename SmemC::Load, cute::SM90_TMA_STORE, typename SmemD::Layout, typename SmemD::Store,
       cute::Copy_Atom<cute::SM90_U32x4_STSM_N, cutlass::half_t>, void>;
+  using Epilogue =
+      std::conditional_t<kHasHeadMeans<Program>, FirstPassEpilogue<OnePass, Program, Absent, Conf>, OnePass>;
 
   // ---- main loop
   template <bool KMajor>

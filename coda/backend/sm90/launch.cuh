@@ -24,9 +24,8 @@ struct Call {
 /// Throws Error(device_error) naming the call and the CUDA function.
 void check(cudaError_t status, const Call& call, const char* function);
 
-/// Throws Error(unsupported) unless the address and the rows of a matrix are aligned; one row has no pitch to check.
-void check_aligned(const Call& call, const std::string& argument, const void* data, std::int64_t rows,
-                   std::int64_t pitch_bytes, std::int64_t alignment);
+/// Whether address and rows are multiples of `alignment` bytes; one row has no pitch to look at, null is aligned.
+bool is_aligned(const void* data, std::int64_t rows, std::int64_t pitch_bytes, std::int64_t alignment);
 
 struct Device {
   int number = 0;
@@ -36,16 +35,7 @@ inline constexpr int kMaxDevices = 64;
 /// The current device, asked for its properties once; throws Error(unsupported) unless it is of compute capability 9.0.
 Device current_device(const Call& call);
 
-// ---- checks of the plain entry points
-
 /// Rows and columns of the product, from its operands; throws Error(invalid_argument) if they do not fit.
 Call describe(const char* op, const ConstMatrix& a, const ConstMatrix& b, Layout layout);
-enum class Presence { required, optional };
-void check_matrix(const Call& call, const char* argument, const ConstMatrix& x, std::int64_t rows, std::int64_t cols,
-                  DType dtype, Presence presence);
-void check_vector(const Call& call, const char* argument, const ConstVector& x, std::int64_t size, DType dtype,
-                  Presence presence);
-/// a's dtype, if it is one that the programs are built for.
-DType check_dtype(const Call& call, const ConstMatrix& a, const ConstMatrix& b);
 
 }  // namespace coda::sm90::detail

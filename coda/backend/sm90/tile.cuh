@@ -1,5 +1,5 @@
-// The Hopper view of a tile: one row of a patch at a time, of which a thread has 8
-// values (see fragment.cuh).
+// The Hopper view of a tile: a thread's 8 values of one row of a patch at a time (see fragment.cuh), and what each kind
+// of port does with them.
 #pragma once
 
 #include "coda/backend/sm90/carried.cuh"
@@ -10,11 +10,12 @@ namespace coda::sm90 {
 
 /// Where a thread stands in the matrix. Rows and columns fit 32 bits, offsets of elements do not.
 struct Position {
-  int warp_row;    // first row of the thread's warp
-  int row, col;    // first row of the thread, first column of the tile
-  int rows, cols;  // of the matrix
-  int lane;        // in its quad
-  int tile_n;      // first block of partial results along n
+  int warp_row;         // first row of the thread's warp
+  int row, col;         // first row of the thread, first column of the tile
+  int rows, cols;       // of the matrix
+  int lane;             // among those that share a row
+  int tile_n;           // first block of partial results along n
+  int head_column = 0;  // of the tile's first column, inside its attention head
 };
 
 /// While all values are -inf the shift is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be NaN.
@@ -29,56 +30,164 @@ CODA_DEVICE void merge_moments(float* into, float n, float mean, float m2) {
   into[0] = total;
 }
 
-/// A chunk of a vector's elements, or of `otherwise`, as the words that it lies in memory as; one of 2 bytes as a
-/// float.
-template <Width W, class T>
-CODA_DEVICE void load_chunk(const T* p, bool there, float otherwise, std::uint32_t* words) {
-  float x[kChunk<W>];
-  CODA_UNROLL for (int c = 0; c < kChunk<W>; ++c) x[c] = otherwise;
-  if constexpr (kChunkBytes<T, W> >= 4) {
-    std::uint32_t w[kWords<T, kChunk<W>>];
-    to_words<T, kChunk<W>>(x, w);
-    load_constant_words(p, w, there);
-    CODA_UNROLL for (int i = 0; i < kWords<T, kChunk<W>>; ++i) words[i] = w[i];
+/// A chunk of a vector's elements, of which the first `valid` are read and the others are `otherwise`, as the words
+/// that it lies in memory as; one of 2 bytes as a float.
+template <class G, Width W, class T>
+CODA_DEVICE void load_chunk(const T* p, int valid, float otherwise, std::uint32_t* words) {
+  constexpr int kN = kChunk<G, W>;
+  float x[kN];
+  CODA_UNROLL for (int c = 0; c < kN; ++c) {
+    x[c] = otherwise;
+    if (G::kRagged && c < valid) x[c] = static_cast<float>(p[c]);
+  }
+  if constexpr (kChunkBytes<G, T, W> >= 4) {
+    constexpr int kCount = kWords<T, kN>, kPiece = kCount < 4 ? kCount : 4;
+    std::uint32_t w[kCount];
+    to_words<T, kN>(x, w);
+    CODA_UNROLL for (int i = 0; i < kCount; i += kPiece) {
+      std::uint32_t piece[kPiece];
+      CODA_UNROLL for (int j = 0; j < kPiece; ++j) piece[j] = w[i + j];
+      if constexpr (!G::kRagged) load_constant_words(reinterpret_cast<const std::uint32_t*>(p) + i, piece, valid > 0);
+      CODA_UNROLL for (int j = 0; j < kPiece; ++j) words[i + j] = piece[j];
+    }
   } else {
-    words[0] = __float_as_uint(there ? static_cast<float>(*p) : otherwise);
+    words[0] = __float_as_uint(valid > 0 ? static_cast<float>(*p) : otherwise);
   }
 }
-template <Width W, class T>
+template <class G, Width W, class T>
 CODA_DEVICE void chunk_values(const std::uint32_t* words, float* x) {
-  if constexpr (kChunkBytes<T, W> >= 4) {
-    std::uint32_t w[kWords<T, kChunk<W>>];
-    CODA_UNROLL for (int i = 0; i < kWords<T, kChunk<W>>; ++i) w[i] = words[i];
-    from_words<T, kChunk<W>>(w, x);
+  constexpr int kN = kChunk<G, W>;
+  if constexpr (kChunkBytes<G, T, W> >= 4) {
+    from_words<T, kN>(words, x);
   } else {
     x[0] = __uint_as_float(words[0]);
   }
 }
 
 /// Words of a chunk at most: those of a port of floats, twice as wide.
-inline constexpr int kChunkWords = 4;
+template <class G>
+inline constexpr int kChunkWords = 2 * G::kColumns;
 
-/// What the RowVectors of a program hold at a thread's columns of a subtile: all rows of it use the same values, and
-/// they are asked for while the subtile before is stored. Only the entries of RowVectors are ever used, so only they
-/// exist.
-template <class Program, int Patches>
+/// What the vectors along n of a program hold at a thread's columns of a subtile: all rows of it use the same values,
+/// and they are asked for while the subtile before is stored. Only the entries of such ports are ever used, so only
+/// they exist.
+template <class Program, class G, int Patches>
 struct ColumnValues {
-  std::uint32_t words[kPortCount<Program>][Patches][kGroups * kChunkWords];
+  std::uint32_t words[kPortCount<Program>][Patches][G::kGroups * kChunkWords<G>];
+};
+
+template <class P>
+inline constexpr bool kFoldsRows = false;
+template <class Op>
+inline constexpr bool kFoldsRows<ReduceM<Op>> = true;
+/// Ports that fold along m.
+template <class Program>
+inline constexpr int kRowFolds = [] {
+  int count = 0;
+  const Program program{};
+  for_each_port(program, [&](const auto& port) { count += kFoldsRows<std::remove_cvref_t<decltype(port)>>; });
+  return count;
+}();
+/// Their running values at a thread's columns.
+template <class Program, int Patches>
+struct ColumnFolds {
+  float v[kRowFolds<Program> > 0 ? kRowFolds<Program> : 1][Patches][Accumulator::count];
+};
+
+template <class P>
+inline constexpr bool kIsHeadMean = false;
+template <int Slot>
+inline constexpr bool kIsHeadMean<HeadMean<float, Slot>> = true;
+template <class Program>
+inline constexpr bool kHasHeadMeans = [] {
+  bool has = false;
+  const Program program{};
+  for_each_port(program, [&](const auto& port) { has = has || kIsHeadMean<std::remove_cvref_t<decltype(port)>>; });
+  return has;
+}();
+/// Columns of an attention head, as all ports of a program know them that have to do with one. 0: there are none.
+template <class Program>
+CODA_FN int head_dim_of(const Program& program) {
+  int head_dim = 0;
+  for_each_port(program, [&](const auto& port) {
+    if constexpr (requires { port.head_dim; }) head_dim = port.head_dim;
+  });
+  return head_dim;
+}
+
+/// What a program's first pass makes of a row, for the row at hand: `means[slot * stride + head]` over the columns of
+/// each head of the tile. How they come about differs: `values` of a quad's thread are its running sums of one head, by
+/// slot; those of a run are the row itself, in shared memory, `width` to a slot.
+struct HeadRow {
+  const float* means = nullptr;
+  float* values = nullptr;
+  int stride = 0, width = 0;
+};
+
+/// What a thread of a quad has asked memory for ahead of time, of one row of a patch: the words of matrices that
+/// nothing else carries, and rotary angles. Only the entries of such ports exist.
+inline constexpr int kAheadWords = 2 * Accumulator::count;
+template <class Program>
+struct Ahead {
+  std::uint32_t words[kPortCount<Program>][kAheadWords];
+};
+
+/// Columns that no head divides: a quad's patch, a run's chunk (see heads_divide). Where all is ragged, any pair.
+template <class G>
+inline constexpr int kHeadGrain = G::kRagged       ? 2
+                                  : G::kGroups > 1 ? G::kPatchN
+                                                   : G::kColumns;
+/// Whether all heads of a program are made of whole grains.
+template <class G, class Program>
+bool heads_divide(const Program& program) {
+  bool divide = true;
+  for_each_port(program, [&](const auto& port) {
+    if constexpr (requires { port.head_dim; })
+      divide = divide && port.head_dim > 0 && port.head_dim % kHeadGrain<G> == 0;
+  });
+  return divide;
+}
+/// Walks over the pairs of columns of a lane, in the heads that they lie in.
+struct HeadWalk {
+  int head, column;  // column: inside its head
+  int head_dim;
+  CODA_DEVICE HeadWalk(int column_, int head_dim_, int head_) : head(head_), column(column_), head_dim(head_dim_) {}
+  CODA_DEVICE HeadWalk(int first_column, int head_dim_)
+      : head(first_column / head_dim_), column(first_column % head_dim_), head_dim(head_dim_) {}
+  template <class G>
+  CODA_DEVICE void advance(int columns) {
+    column += columns;
+    if constexpr (G::kRagged) {
+      while (column >= head_dim) column -= head_dim, ++head;
+    }
+  }
 };
 
 /// One row of a patch. `Program` is the thread's own copy; `slot` is the row's number among those that the thread owns,
 /// `row` and `col` are those of the patch's row in the matrix, `patch` is its number in the subtile. `c` has what
-/// CUTLASS loaded, `d` takes what it stores. `Absent`: see PortMask.
-template <class Program, PortMask Absent, int Patches, class CElement>
-class Sm90Tile : public Tile<Sm90Tile<Program, Absent, Patches, CElement>, Accumulator> {
+/// CUTLASS loaded, `d` takes what it stores; CElement void: nothing is carried. `Absent`: see PortMask.
+template <class Program, class G, int Patches, PortMask Absent = 0, class CElement = void>
+class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, CElement>, Accumulator> {
  public:
   using Base = Tile<Sm90Tile, Accumulator>;
   template <Width W>
   using fragment = typename Base::template fragment<W>;
 
-  CODA_DEVICE Sm90Tile(const Program& program, const Position& at, const ColumnValues<Program, Patches>& columns,
-                       int patch, int slot, int row, int col, const CElement* c, float* d)
-      : program_(program), at_(at), columns_(columns), patch_(patch), slot_(slot), row_(row), col_(col), c_(c), d_(d) {}
+  CODA_DEVICE Sm90Tile(const Program& program, const Position& at, const ColumnValues<Program, G, Patches>& columns,
+                       ColumnFolds<Program, Patches>& folds, HeadRow heads, const Ahead<Program>* ahead, int patch,
+                       int slot, int row, int col, const CElement* c, float* d)
+      : program_(program),
+        at_(at),
+        columns_(columns),
+        folds_(folds),
+        heads_(heads),
+        ahead_(ahead),
+        patch_(patch),
+        slot_(slot),
+        row_(row),
+        col_(col),
+        c_(c),
+        d_(d) {}
 
   // ---- loads
 
@@ -89,38 +198,44 @@ class Sm90Tile : public Tile<Sm90Tile<Program, Absent, Patches, CElement>, Accum
   template <class T, Width W>
   CODA_DEVICE fragment<W> load_port(const RowVector<T, W>& p) const {
     if (is_masked<Absent>(program_, &p)) return filled<W>(static_cast<float>(p.otherwise));
-    fragment<W> f;
-    int number = 0;
-    for_each_port(program_, [&](const auto& port) {
-      if (static_cast<const void*>(&port) == &p) {
-        CODA_UNROLL for (int j = 0; j < kGroups; ++j) {
-          chunk_values<W, std::remove_const_t<T>>(columns_.words[number][patch_] + j * kChunkWords,
-                                                  f.v + j * kChunk<W>);
-        }
-      }
-      ++number;
-    });
-    return f;
+    return column_values<W, std::remove_const_t<T>>(p);
+  }
+  template <class T>
+  CODA_DEVICE fragment<Width::Same> load_port(const HeadVector<T>& p) const {
+    return column_values<Width::Same, std::remove_const_t<T>>(p);
   }
   template <class T, Width W>
   CODA_DEVICE fragment<W> load_port(const TileLoad<T, W>& p) const {
     if (is_masked<Absent>(program_, &p)) return filled<W>(0.f);
     fragment<W> f;
-    constexpr Carried kC = kLoadWith<Program, Absent>;
-    if constexpr (kC.port >= 0 && kC.width == W && kC.dtype == dtype_of<T>) {
-      if (is_port<kC.port>(program_, &p)) {
-        CODA_UNROLL for (int i = 0; i < Accumulator::count; ++i) {
-          if constexpr (W == Width::Double) {
-            const Pair<float> pair = unpack(T(), __float_as_uint(c_[i]));
-            f.v[2 * i] = pair.first, f.v[2 * i + 1] = pair.second;
-          } else {
-            f.v[i] = static_cast<float>(c_[i]);
+    if constexpr (!std::is_void_v<CElement>) {
+      constexpr Carried kC = kLoadWith<Program, Absent>;
+      if constexpr (kC.port >= 0 && kC.width == W && kC.dtype == dtype_of<T>) {
+        if (is_port<kC.port>(program_, &p)) {
+          CODA_UNROLL for (int i = 0; i < Accumulator::count; ++i) {
+            if constexpr (W == Width::Double) {
+              const Pair<float> pair = unpack(T(), __float_as_uint(c_[i]));
+              f.v[2 * i] = pair.first, f.v[2 * i + 1] = pair.second;
+            } else {
+              f.v[i] = static_cast<float>(c_[i]);
+            }
           }
+          return f;
         }
-        return f;
       }
+      unpack_row<T, W, fragment<W>::count>(G(), ahead_words(p), f, at_.lane);
+      return f;
     }
-    load_row(p.data + offset<W>(p.pitch), f, at_.lane, p.data && inside() ? width<W>() : 0);
+    load_row(G(), p.data + offset<W>(p.pitch), f, at_.lane, p.data && inside() ? width<W>() : 0);
+    return f;
+  }
+  /// A row that the table does not have is NaN: its index cannot be checked before the kernel runs.
+  template <class T>
+  CODA_DEVICE fragment<Width::Same> load_port(const GatherLoad<T>& p) const {
+    fragment<Width::Same> f;
+    const std::int64_t index = inside() ? p.index[row_] : 0;
+    if (index < 0 || index >= p.rows) return filled<Width::Same>(kNan);
+    load_row(G(), p.data + index * p.pitch + col_, f, at_.lane, inside() ? width<Width::Same>() : 0);
     return f;
   }
   CODA_DEVICE fragment<Width::Same> load_port(const OneHot& p) const {
@@ -131,27 +246,54 @@ class Sm90Tile : public Tile<Sm90Tile<Program, Absent, Patches, CElement>, Accum
   }
   CODA_DEVICE fragment<Width::Same> load_port(const RotaryTable<float>& p) const {
     fragment<Width::Same> f;
-    CODA_UNROLL for (int j = 0; j < kGroups; ++j) {
-      const int column = group_column(j);
-      float2 angle = {1.f, 0.f};
-      if (column < p.columns && column < at_.cols) {
-        angle = __ldg(reinterpret_cast<const float2*>(p.table + p.reg[slot_] * p.head_dim + column % p.head_dim));
-      }
-      f.v[2 * j] = angle.x, f.v[2 * j + 1] = angle.y;
+    if constexpr (std::is_void_v<CElement>) {
+      std::uint32_t words[Accumulator::count];
+      fetch_port(p, words);
+      from_words<float, Accumulator::count>(words, f.v);
+    } else {
+      from_words<float, Accumulator::count>(ahead_words(p), f.v);
     }
     return f;
   }
-  template <class T>
-  CODA_DEVICE fragment<Width::Same> load_port(const HeadVector<T>& p) const {
+
+  template <int Slot>
+  CODA_DEVICE fragment<Width::Same> load_port(const HeadMean<float, Slot>& p) const {
     fragment<Width::Same> f;
-    CODA_UNROLL for (int j = 0; j < kGroups; ++j) {
-      const int column = group_column(j);
-      const bool normed = column < p.columns && column < at_.cols;
-      std::uint32_t words[2];
-      load_chunk<Width::Same>((column < p.q_columns ? p.q : p.k) + column % p.head_dim, normed, 1.f, words);
-      chunk_values<Width::Same, std::remove_const_t<T>>(words, f.v + 2 * j);
+    const float* means = heads_.means + Slot * heads_.stride;
+    if constexpr (std::is_same_v<G, Quad>) {
+      // The whole patch is in one head, the number of which a tile of 128 columns and heads of 32 or more bound.
+      const int column = col_ - at_.col;
+      int head = 0;
+      CODA_UNROLL for (int h = 1; h < kTileN / kPatchN; ++h) head += column >= h * p.head_dim;
+      return filled<Width::Same>(col_ < p.columns ? means[head] + p.eps : p.otherwise);
     }
+    each_pair(p.head_dim, [&](int i, int column, const HeadWalk& at) {
+      f.v[i] = f.v[i + 1] = column < p.columns ? means[at.head - at_.col / p.head_dim] + p.eps : p.otherwise;
+    });
     return f;
+  }
+
+  // ---- asks for what load_port will want of this row
+
+  template <class P>
+  CODA_DEVICE void fetch_port(const P&, std::uint32_t*) const {}
+  CODA_DEVICE void fetch_port(const RotaryTable<float>& p, std::uint32_t* words) const {
+    const int position = p.reg[slot_];
+    const bool known = position >= 0 && position < p.rows;
+    const float* row = p.table + static_cast<std::int64_t>(position) * p.head_dim;
+    each_pair(p.head_dim, [&](int i, int column, const HeadWalk& at) {
+      const bool rotated = column < p.columns && column < at_.cols;
+      std::uint32_t angle[2] = {__float_as_uint(rotated ? kNan : 1.f), __float_as_uint(rotated ? kNan : 0.f)};
+      load_constant_words(row + at.column, angle, rotated && known);
+      words[i] = angle[0], words[i + 1] = angle[1];
+    });
+  }
+  template <class T, Width W>
+  CODA_DEVICE void fetch_port(const TileLoad<T, W>& p, std::uint32_t* words) const {
+    constexpr Carried kC = kLoadWith<Program, Absent>;
+    if (is_masked<Absent>(program_, &p) || (kC.port >= 0 && is_port<kC.port>(program_, &p))) return;
+    fetch_row<T, W, fragment<W>::count>(G(), p.data + offset<W>(p.pitch), words, at_.lane,
+                                        p.data && inside() ? width<W>() : 0);
   }
 
   // ---- stores
@@ -159,20 +301,22 @@ class Sm90Tile : public Tile<Sm90Tile<Program, Absent, Patches, CElement>, Accum
   template <class T, Width W>
   CODA_DEVICE void store_port(const TileStore<T, W>& p, const fragment<W>& f) const {
     if (is_masked<Absent>(program_, &p)) return;
-    constexpr Carried kD = kCarriedStore<Program>;
-    if constexpr (kD.port >= 0 && kD.width == W && kD.dtype == dtype_of<T>) {
-      if (is_port<kD.port>(program_, &p)) {
-        CODA_UNROLL for (int i = 0; i < Accumulator::count; ++i) {
-          if constexpr (W == Width::Double) {
-            d_[i] = __uint_as_float(pack(T(), f.v[2 * i], f.v[2 * i + 1]));
-          } else {
-            d_[i] = f.v[i];
+    if constexpr (!std::is_void_v<CElement>) {
+      constexpr Carried kD = kCarriedStore<Program>;
+      if constexpr (kD.port >= 0 && kD.width == W && kD.dtype == dtype_of<T>) {
+        if (is_port<kD.port>(program_, &p)) {
+          CODA_UNROLL for (int i = 0; i < Accumulator::count; ++i) {
+            if constexpr (W == Width::Double) {
+              d_[i] = __uint_as_float(pack(T(), f.v[2 * i], f.v[2 * i + 1]));
+            } else {
+              d_[i] = f.v[i];
+            }
           }
+          return;
         }
-        return;
       }
     }
-    store_row(p.data + offset<W>(p.pitch), f, at_.lane, p.data && inside() ? width<W>() : 0);
+    store_row(G(), p.data + offset<W>(p.pitch), f, at_.lane, p.data && inside() ? width<W>() : 0);
   }
   template <class T>
   CODA_DEVICE void store_port(const ColVector<T>& p, const fragment<Width::Same>& f) const {
@@ -191,13 +335,33 @@ class Sm90Tile : public Tile<Sm90Tile<Program, Absent, Patches, CElement>, Accum
   template <class Op, Width W>
   CODA_DEVICE void reduce_port(const ReduceN<Op>& p, const fragment<W>& f) const {
     float acc = p.reg[slot_];  // also where the port is absent: a branch would cost more
-    CODA_UNROLL for (int j = 0; j < kGroups; ++j) {
-      const float* x = f.v + j * kChunk<W>;
-      float sum = Op::first(x[0]);
-      CODA_UNROLL for (int c = 1; c < kChunk<W>; ++c) sum = Op::fold(sum, Op::first(x[c]));
-      acc = col_ + 8 * j < at_.cols ? Op::fold(acc, sum) : acc;
+    if constexpr (G::kRagged) {
+      each<W>([&](int i, int) { acc = valid<W>(i) ? Op::fold(acc, Op::first(f.v[i])) : acc; });
+    } else {
+      constexpr int kN = kChunk<G, W>;
+      CODA_UNROLL for (int j = 0; j < G::kGroups; ++j) {
+        const float* x = f.v + j * kN;
+        float sum = Op::first(x[0]);
+        CODA_UNROLL for (int c = 1; c < kN; ++c) sum = Op::fold(sum, Op::first(x[c]));
+        acc = valid<W>(j * kN) ? Op::fold(acc, sum) : acc;
+      }
     }
     p.reg[slot_] = acc;
+  }
+  template <class Op>
+  CODA_DEVICE void reduce_port(const ReduceM<Op>& p, const fragment<Width::Same>& f) const {
+    int number = 0;
+    for_each_port(program_, [&](const auto& port) {
+      if constexpr (kFoldsRows<std::remove_cvref_t<decltype(port)>>) {
+        if (static_cast<const void*>(&port) == &p) {
+          float* acc = folds_.v[number][patch_];
+          CODA_UNROLL for (int i = 0; i < f.count; ++i) {
+            acc[i] = inside() ? Op::fold(acc[i], Op::first(f.v[i])) : acc[i];
+          }
+        }
+        ++number;
+      }
+    });
   }
   template <Width W>
   CODA_DEVICE void reduce_port(const MomentsN<float>& p, const fragment<W>& f) const {
@@ -214,53 +378,94 @@ class Sm90Tile : public Tile<Sm90Tile<Program, Absent, Patches, CElement>, Accum
   }
   template <Width W>
   CODA_DEVICE void reduce_port(const OnlineLse<float>& p, const fragment<W>& f) const {
-    if (!p.max) return;
     float* reg = p.reg + 2 * slot_;
     float max = reg[0];
-    each<W>([&](int i, int) {
-      if (valid<W>(i)) max = Max::fold(max, f.v[i]);
-    });
+    each<W>([&](int i, int) { max = valid<W>(i) ? Max::fold(max, f.v[i]) : max; });
     const float shift = lse_shift(max);
-    float sum = reg[1] * exp(reg[0] - shift);
-    each<W>([&](int i, int) {
-      if (valid<W>(i)) sum += exp(f.v[i] - shift);
-    });
-    reg[0] = max, reg[1] = sum;
+    float sum = reg[1] * exp(reg[0] - shift), more = 0;
+    each<W>([&](int i, int) { more += valid<W>(i) ? exp(f.v[i] - shift) : 0.f; });
+    reg[0] = max, reg[1] = sum + more;
   }
   CODA_DEVICE void reduce_port(const TargetSelect<float>& p, const fragment<Width::Same>& f) const {
-    if (!p.data || !inside() || p.reg[slot_] >= at_.cols) return;
-    const int target = here(p.reg[slot_]);
+    // One patch of the row has the target, if any: the others pass by with one test.
+    const int target = p.reg[slot_] - col_;
+    if (static_cast<unsigned>(target) >= static_cast<unsigned>(G::kPatchN)) [[likely]]
+      return;
     each<Width::Same>([&](int i, int column) {
-      if (column == target) p.data[row_] = f.v[i];
+      if (column == target && p.data && inside() && p.reg[slot_] < at_.cols) p.data[row_] = f.v[i];
     });
+  }
+  template <int Slot>
+  CODA_DEVICE void reduce_port(const HeadMean<float, Slot>&, const fragment<Width::Same>& f) const {
+    if constexpr (std::is_same_v<G, Quad>) {
+      float sum = f.v[0];
+      CODA_UNROLL for (int i = 1; i < f.count; ++i) sum += f.v[i];
+      heads_.values[Slot] += sum;
+    } else {
+      float* row = heads_.values + Slot * heads_.width + (col_ - at_.col);
+      each<Width::Same>([&](int i, int column) {
+        if (col_ - at_.col + column < heads_.width) row[column] = valid<Width::Same>(i) ? f.v[i] : 0.f;
+      });
+    }
   }
 
  private:
+  static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
   CODA_DEVICE bool inside() const { return row_ < at_.rows; }
   /// Columns of a matrix of width W that are left from the patch's first on; more than the patch has, or less.
   template <Width W>
   CODA_DEVICE int width() const {
     return scaled<W>(at_.cols) - scaled<W>(col_);
   }
-  /// Whether a value's column is in the matrix: that of a whole group of 8 is, or none.
+  /// Whether a value's column is in the matrix. Unless ragged, a group of 8 columns is in it as a whole or not at all.
   template <Width W>
   CODA_DEVICE bool valid(int value) const {
-    return col_ + value / kChunk<W> * 8 < at_.cols;
+    if constexpr (G::kRagged) {
+      return column_of<G, W>(value) + kChunk<G, W> * at_.lane < width<W>();
+    } else if constexpr (G::kColumns == 8) {
+      return col_ + 8 * at_.lane < at_.cols;
+    } else {
+      return col_ + value / kChunk<G, W> * G::kStride < at_.cols;
+    }
   }
   template <Width W>
   CODA_DEVICE std::int64_t offset(std::int64_t pitch) const {
     return row_ * pitch + scaled<W>(col_);
   }
-  CODA_DEVICE int group_column(int j) const { return col_ + 8 * j + 2 * at_.lane; }
   /// A column's number inside this patch, or -1.
-  CODA_DEVICE int here(std::int64_t column) const {
-    const std::int64_t c = column - col_;
-    return c >= 0 && c < kPatchN ? static_cast<int>(c) : -1;
+  CODA_DEVICE int here(int column) const {
+    const int c = column - col_;
+    return c >= 0 && c < G::kPatchN ? c : -1;
   }
   /// f(value, its column in the patch)
   template <Width W, class F>
   CODA_DEVICE void each(const F& f) const {
-    CODA_UNROLL for (int i = 0; i < fragment<W>::count; ++i) f(i, column_of<W>(i) + kChunk<W> * at_.lane);
+    CODA_UNROLL for (int i = 0; i < fragment<W>::count; ++i) f(i, column_of<G, W>(i) + kChunk<G, W> * at_.lane);
+  }
+  /// f(first value of a pair, its column in the matrix, where that is in its head)
+  template <class F>
+  CODA_DEVICE void each_pair(int head_dim, const F& f) const {
+    HeadWalk at = walk(head_dim);
+    CODA_UNROLL for (int i = 0; i < Accumulator::count; i += 2) {
+      f(i, col_ + column_of<G, Width::Same>(i) + G::kColumns * at_.lane, at);
+      if (i + 2 < Accumulator::count)
+        at.template advance<G>(column_of<G, Width::Same>(i + 2) - column_of<G, Width::Same>(i));
+    }
+  }
+  CODA_DEVICE HeadWalk walk(int head_dim) const {
+    if constexpr (std::is_same_v<G, Quad>) {
+      // One division for a tile rather than for each row of each patch.
+      HeadWalk at(at_.head_column + (col_ - at_.col), head_dim, 0);
+      CODA_UNROLL for (int h = 1; h < kTileN / kPatchN; ++h) {
+        const bool wraps = at.column >= head_dim;
+        at.column -= wraps ? head_dim : 0, at.head += wraps;
+      }
+      at.column += G::kColumns * at_.lane;
+      return at;
+    } else {
+      return HeadWalk(col_ + G::kColumns * at_.lane, head_dim);
+    }
   }
   template <Width W>
   static CODA_DEVICE fragment<W> filled(float x) {
@@ -268,124 +473,42 @@ class Sm90Tile : public Tile<Sm90Tile<Program, Absent, Patches, CElement>, Accum
     CODA_UNROLL for (int i = 0; i < f.count; ++i) f.v[i] = x;
     return f;
   }
+  template <Width W, class T, class P>
+  CODA_DEVICE fragment<W> column_values(const P& p) const {
+    fragment<W> f;
+    int number = 0;
+    for_each_port(program_, [&](const auto& port) {
+      if (static_cast<const void*>(&port) == &p) {
+        CODA_UNROLL for (int j = 0; j < G::kGroups; ++j) {
+          chunk_values<G, W, T>(columns_.words[number][patch_] + j * kChunkWords<G>, f.v + j * kChunk<G, W>);
+        }
+      }
+      ++number;
+    });
+    return f;
+  }
+
+  /// The words that were asked for ahead of time.
+  template <class P>
+  CODA_DEVICE const std::uint32_t* ahead_words(const P& p) const {
+    const std::uint32_t* words = nullptr;
+    int number = 0;
+    for_each_port(program_, [&](const auto& port) {
+      if (static_cast<const void*>(&port) == &p) words = ahead_->words[number];
+      ++number;
+    });
+    return words;
+  }
 
   const Program& program_;
   const Position& at_;
-  const ColumnValues<Program, Patches>& columns_;
+  const ColumnValues<Program, G, Patches>& columns_;
+  ColumnFolds<Program, Patches>& folds_;
+  HeadRow heads_;
+  const Ahead<Program>* ahead_;
   int patch_, slot_, row_, col_;
   const CElement* c_;
   float* d_;
-};
-
-// ---- lifecycles: what a port does when a tile begins, and when a block of kTileN columns of it ends
-
-/// For a kernel's Config.
-template <class Config>
-struct Lifecycle {
-  const Position& at;
-
-  CODA_DEVICE int row(int slot) const { return at.row + slot / kRowsHere * Config::kSubtileM + slot % kRowsHere * 8; }
-  template <class F>
-  CODA_DEVICE void each_slot(const F& f) const {
-    CODA_UNROLL for (int s = 0; s < Config::kSlots; ++s) f(s);
-  }
-
-  // -- begin of a tile: what depends on the row alone is read once
-  template <class P>
-  CODA_DEVICE void begin_tile(const P&) const {}
-  template <class T>
-  CODA_DEVICE void begin_tile(const ColVector<T>& p) const {
-    each_slot([&](int s) {
-      p.reg[s] = p.otherwise;
-      if (p.data && row(s) < at.rows) p.reg[s] = static_cast<float>(p.data[row(s)]);
-    });
-  }
-  template <class P>
-  CODA_DEVICE void read_index(const P& p, const IndexVector& index, std::int64_t first) const {
-    each_slot([&](int s) { p.reg[s] = row(s) < at.rows ? index[row(s)] - first : 0; });
-  }
-  CODA_DEVICE void begin_tile(const TargetSelect<float>& p) const {
-    if (p.data) read_index(p, p.index, p.first_column);
-  }
-  CODA_DEVICE void begin_tile(const OneHot& p) const { read_index(p, p.index, p.first_column); }
-  CODA_DEVICE void begin_tile(const RotaryTable<float>& p) const { read_index(p, p.position, 0); }
-
-  // -- begin of a column of subtiles, whose first column is `col`
-  template <int Patches, class P, class Words>
-  CODA_DEVICE void load_columns(const P&, int, Words&) const {}
-  template <int Patches, class T, Width W, class Words>
-  CODA_DEVICE void load_columns(const RowVector<T, W>& p, int col, Words& words) const {
-    CODA_UNROLL for (int patch = 0; patch < Patches; ++patch) {
-      CODA_UNROLL for (int j = 0; j < kGroups; ++j) {
-        const int column = col + patch * kPatchN + 8 * j + 2 * at.lane;
-        load_chunk<W>(p.data + scaled<W>(column), p.data && column < at.cols, static_cast<float>(p.otherwise),
-                      words[patch] + j * kChunkWords);
-      }
-    }
-  }
-
-  // -- begin and end of a block of partial results
-  template <class P>
-  CODA_DEVICE void begin_block(const P&) const {}
-  template <class Op>
-  CODA_DEVICE void begin_block(const ReduceN<Op>& p) const {
-    each_slot([&](int s) { p.reg[s] = Op::template neutral<float>; });
-  }
-  CODA_DEVICE void begin_block(const MomentsN<float>& p) const {
-    each_slot([&](int s) { p.reg[3 * s] = p.reg[3 * s + 1] = p.reg[3 * s + 2] = 0; });
-  }
-  CODA_DEVICE void begin_block(const OnlineLse<float>& p) const {
-    each_slot([&](int s) { p.reg[2 * s] = -std::numeric_limits<float>::infinity(), p.reg[2 * s + 1] = 0; });
-  }
-
-  template <class P>
-  CODA_DEVICE void end_block(const P&, int) const {}
-  template <class Op>
-  CODA_DEVICE void end_block(const ReduceN<Op>& p, int block) const {
-    if (!p.data) return;
-    each_slot([&](int s) {
-      in_quad([&](int bit) { p.reg[s] = Op::fold(p.reg[s], other(p.reg[s], bit)); });
-      write(p.data, p.pitch, s, block, p.reg[s]);
-    });
-  }
-  CODA_DEVICE void end_block(const MomentsN<float>& p, int block) const {
-    if (!p.mean) return;
-    each_slot([&](int s) {
-      float* reg = p.reg + 3 * s;
-      in_quad([&](int bit) {
-        const float n = other(reg[0], bit), mean = other(reg[1], bit), m2 = other(reg[2], bit);
-        merge_moments(reg, n, mean, m2);
-      });
-      write(p.mean, p.pitch, s, block, reg[1]);
-      write(p.m2, p.pitch, s, block, reg[2]);
-    });
-  }
-  CODA_DEVICE void end_block(const OnlineLse<float>& p, int block) const {
-    if (!p.max) return;
-    each_slot([&](int s) {
-      float* reg = p.reg + 2 * s;
-      in_quad([&](int bit) {
-        const float m = Max::fold(reg[0], other(reg[0], bit));
-        const float shift = lse_shift(m);
-        const float sum = reg[1] * exp(reg[0] - shift);
-        reg[0] = m;
-        reg[1] = sum + other(sum, bit);
-      });
-      write(p.max, p.pitch, s, block, reg[0]);
-      write(p.sum, p.pitch, s, block, reg[1]);
-    });
-  }
-
- private:
-  template <class F>
-  static CODA_DEVICE void in_quad(const F& f) {
-    f(1), f(2);
-  }
-  static CODA_DEVICE float other(float x, int bit) { return __shfl_xor_sync(0xffffffffu, x, bit); }
-  /// All four lanes have the value of slot s; lane 0 writes it.
-  CODA_DEVICE void write(float* out, std::int64_t pitch, int s, int block, float x) const {
-    if (at.lane == 0 && row(s) < at.rows) out[row(s) * pitch + block] = x;
-  }
 };
 
 }  // namespace coda::sm90

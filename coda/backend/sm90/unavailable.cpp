@@ -1,5 +1,9 @@
 // The Hopper backend's functions in a library that was built without a CUDA toolkit.
-#include "coda/backend/sm90/sm90.h"
+#include "coda/backend/sm90/blas.h"
+#include "coda/backend/sm90/kernels.h"
+#include "coda/backend/sm90/device.h"
+#include "coda/core/error.h"
+#include "coda/backend/sm90/workspace.h"
 
 namespace coda::sm90 {
 
@@ -19,6 +23,7 @@ bool available(std::string* why) {
 }
 DeviceInfo device_info() { refuse("device_info"); }
 void synchronize() { refuse("synchronize"); }
+bool reachable(const void*, std::string*) { return true; }
 
 DeviceBuffer::DeviceBuffer(std::size_t) { refuse("DeviceBuffer"); }
 DeviceBuffer::~DeviceBuffer() = default;
@@ -28,9 +33,34 @@ void DeviceBuffer::upload(const void*, std::size_t, std::size_t) { refuse("Devic
 void DeviceBuffer::download(void*, std::size_t, std::size_t) const { refuse("DeviceBuffer::download"); }
 void DeviceBuffer::fill(unsigned char) { refuse("DeviceBuffer::fill"); }
 
-void gemm(const GemmArgs&, void*) { refuse("gemm"); }
-void gemm_residual_rms(const GemmResidualRmsArgs&, void*) { refuse("gemm_residual_rms"); }
-void gemm_rms_swiglu(const GemmRmsSwigluArgs&, void*) { refuse("gemm_rms_swiglu"); }
-void gemm_swiglu_backward(const GemmSwigluBackwardArgs&, void*) { refuse("gemm_swiglu_backward"); }
+Workspace::Workspace(std::size_t, void*, const char* op) { refuse(op); }
+Workspace::~Workspace() = default;
+Workspace::Workspace(Workspace&&) noexcept = default;
+Workspace& Workspace::operator=(Workspace&&) noexcept = default;
+
+void matmul(const char* op, const ConstMatrix&, const ConstMatrix&, Layout, float, float, const ConstMatrix&,
+            const Matrix&, void*) {
+  refuse(op);
+}
+void rms_finalize(const char* op, const ConstMatrix&, std::int64_t, double, const Vector&, void*) { refuse(op); }
+void layernorm_finalize(const char* op, const ConstMatrix&, const ConstMatrix&, std::int64_t, double, const Vector&,
+                        const Vector&, void*) {
+  refuse(op);
+}
+void lse_finalize(const char* op, const LseFinalizeArgs&, void*) { refuse(op); }
+void sum_rows(const char* op, const ConstMatrix&, double, const Vector&, void*) { refuse(op); }
+void sum_columns(const char* op, const ConstMatrix&, double, const Vector&, void*) { refuse(op); }
+void sum_heads(const char* op, const ConstMatrix&, std::int64_t, std::int64_t, std::int64_t, double, const Vector&,
+               void*) {
+  refuse(op);
+}
+void masked_dloss(const char* op, const ConstVector&, const ConstVector&, std::int64_t, const Vector&, void*) {
+  refuse(op);
+}
+void cast(const char* op, const ConstMatrix&, const Matrix&, float, void*) { refuse(op); }
+void fill(const char* op, const Matrix&, double, void*) { refuse(op); }
+void embedding_backward(const char* op, const ConstMatrix&, const ConstVector&, const Matrix&, void*) { refuse(op); }
+void adamw(const char* op, const AdamwArgs&, void*) { refuse(op); }
+void squared_norm(const char* op, const ConstVector&, double, const Vector&, void*) { refuse(op); }
 
 }  // namespace coda::sm90

@@ -1,0 +1,61 @@
+// Every program on a product, as a model calls it, on memory that all of one shape share.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/gpu/timing.h"
+#include "coda/ops/ops.h"
+
+namespace coda::bench {
+
+struct Shape {
+  std::int64_t m, n, k;
+  bool operator==(const Shape&) const = default;
+};
+
+/// What a program reads and writes besides the operands and one output of the product's size.
+struct Needs {
+  bool addend = false;  // (M, N)
+  bool wide = false;    // (M, 2N) in and out
+  bool second = false;  // another (M, N) output
+};
+inline Needs operator|(const Needs& a, const Needs& b) {
+  return {a.addend || b.addend, a.wide || b.wide, a.second || b.second};
+}
+std::int64_t bytes_needed(const Shape& s, const Needs& needs);
+
+/// Memory and views for one shape. Rows of operands are 16-byte multiples apart, whatever K is.
+class Arguments {
+ public:
+  Arguments(const Shape& s, const Needs& needs, const Noise& noise, std::int64_t head_dim);
+
+  const Shape shape;
+  ConstMatrix a, b_nt, b_nn;
+  ConstMatrix addend, wide;
+  Matrix out, second, half, wide_out;  // half: (M, N/2); wide_out: (M, 2N)
+  Matrix partial[3], column_partial;   // (M, tiles_n) and (tiles_m, N)
+  ConstVector weight, rstd, mean, column_sum, target, lse, dloss, head_weight;
+  Vector target_logit;
+  ops::Heads heads;
+
+  const ConstMatrix& b(Layout layout) const { return layout == Layout::nt ? b_nt : b_nn; }
+
+ private:
+  void* allocate(std::int64_t bytes);
+  void* noisy(const Noise& noise, std::int64_t elements);
+
+  std::vector<DeviceBuffer> memory_;
+};
+
+struct Program {
+  const char* name;
+  Layout layout;  // in which models run it
+  Needs needs;
+  void (*run)(const Arguments& x, cudaStream_t stream);
+};
+const std::vector<Program>& programs();
+const Program& program(const std::string& name);
+
+}  // namespace coda::bench

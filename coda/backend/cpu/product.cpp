@@ -1,0 +1,139 @@
+#include "coda/backend/cpu/product.h"
+
+#include <algorithm>
+#include <map>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string_view>
+#include <tuple>
+
+namespace coda::cpu::detail {
+namespace {
+
+using dnnl::memory;
+
+const dnnl::engine& engine() {
+  static const dnnl::engine e(dnnl::engine::kind::cpu, 0);
+  return e;
+}
+dnnl::stream& stream() {
+  thread_local dnnl::stream s(engine());
+  return s;
+}
+
+memory::data_type dnnl_type(DType t) { return t == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32; }
+
+bool is_optimised(const dnnl::matmul::primitive_desc& pd) {
+  return std::string_view(pd.impl_info_str()).substr(0, 3) != "ref";
+}
+
+// Primitives are made once per thread: they own scratch memory that only one thread may use at a time.
+constexpr std::size_t kMostPrimitives = 1024;
+
+// A primitive and what it is called with, whose addresses change from tile to tile.
+struct Matmul {
+  dnnl::matmul primitive;
+  memory a, b, acc;
+
+  explicit Matmul(const dnnl::matmul::primitive_desc& pd)
+      : primitive(pd),
+        a(pd.src_desc(), engine(), nullptr),
+        b(pd.weights_desc(), engine(), nullptr),
+        acc(pd.dst_desc(), engine(), nullptr) {}
+
+  void run(const void* pa, const void* pb, void* out) {
+    a.set_data_handle(const_cast<void*>(pa));
+    b.set_data_handle(const_cast<void*>(pb));
+    acc.set_data_handle(out);
+    primitive.execute(stream(), {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, acc}});
+    stream().wait();
+  }
+};
+
+// The entry of `key`, made by `make()` if it is new.
+template <class Key, class Value, class Make>
+Value& find_or_make(std::map<Key, Value>& cache, const Key& key, const Make& make) {
+  auto it = cache.find(key);
+  if (it == cache.end()) {
+    if (cache.size() >= kMostPrimitives) cache.clear();
+    it = cache.emplace(key, make()).first;
+  }
+  return it->second;
+}
+
+dnnl::matmul::primitive_desc blocked_product(DType t, std::int64_t m, std::int64_t n, std::int64_t k) {
+  using Tag = memory::format_tag;
+  const memory::desc a({m, k}, dnnl_type(t), Tag::ab);
+  const memory::desc b({k, n}, dnnl_type(t), t == DType::bf16 ? Tag::BA16a64b2a : Tag::BA16a64b);
+  const memory::desc acc({m, n}, memory::data_type::f32, memory::format_tag::ab);
+  return {dnnl::matmul::desc(a, b, acc), engine()};
+}
+
+using BlockedKey = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t>;
+
+}  // namespace
+
+bool native_bf16() {
+  static const bool yes = [] {
+    try {
+      const memory::desc a({64, 64}, memory::data_type::bf16, memory::format_tag::ab);
+      const memory::desc c({64, 64}, memory::data_type::f32, memory::format_tag::ab);
+      return is_optimised({dnnl::matmul::desc(a, a, c), engine()});
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  }();
+  return yes;
+}
+
+void multiply(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n, std::int64_t k, float* acc,
+              std::int64_t ld) {
+  using Key = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                         std::int64_t, std::int64_t>;
+  thread_local std::map<Key, Matmul> cache;
+  const Key key{a.dtype, m, n, k, a.free_stride, a.k_stride, b.free_stride, b.k_stride, ld};
+  find_or_make(cache, key, [&] {
+    const memory::desc src({m, k}, dnnl_type(a.dtype), memory::dims{a.free_stride, a.k_stride});
+    const memory::desc weights({k, n}, dnnl_type(b.dtype), memory::dims{b.k_stride, b.free_stride});
+    const memory::desc dst({m, n}, memory::data_type::f32, memory::dims{ld, 1});
+    return Matmul({dnnl::matmul::desc(src, weights, dst), engine()});
+  }).run(a.data, b.data, acc);
+}
+
+// fp64 exists to test gradients: clear rather than fast.
+void multiply(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n, std::int64_t k, double* acc,
+              std::int64_t ld) {
+  const auto* pa = reinterpret_cast<const double*>(a.data);
+  const auto* pb = reinterpret_cast<const double*>(b.data);
+  for (std::int64_t i = 0; i < m; ++i) {
+    double* row = acc + i * ld;
+    std::fill_n(row, n, 0.0);
+    for (std::int64_t l = 0; l < k; ++l) {
+      const double x = pa[i * a.free_stride + l * a.k_stride];
+      const double* y = pb + l * b.k_stride;
+      if (b.free_stride == 1) {
+        for (std::int64_t j = 0; j < n; ++j) row[j] += x * y[j];
+      } else {
+        for (std::int64_t j = 0; j < n; ++j) row[j] += x * y[j * b.free_stride];
+      }
+    }
+  }
+}
+
+bool has_blocked_product(DType t, std::int64_t m, std::int64_t n, std::int64_t k) {
+  thread_local std::map<BlockedKey, bool> cache;
+  return find_or_make(cache, BlockedKey{t, m, n, k}, [&] {
+    try {
+      return is_optimised(blocked_product(t, m, n, k));
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  });
+}
+
+void multiply_blocked(DType t, const void* a, const void* b, std::int64_t m, std::int64_t n, std::int64_t k,
+                      float* acc) {
+  thread_local std::map<BlockedKey, Matmul> cache;
+  find_or_make(cache, BlockedKey{t, m, n, k}, [&] { return Matmul(blocked_product(t, m, n, k)); }).run(a, b, acc);
+}
+
+}  // namespace coda::cpu::detail

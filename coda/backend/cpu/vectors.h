@@ -1,0 +1,45 @@
+// A fragment's vectors to and from memory, two at a time where that takes fewer instructions.
+#pragma once
+
+#include "coda/epilogue/simd.h"
+
+namespace coda::cpu {
+
+/// v[i] = elements i N ... i N + N - 1 at p.
+template <class Acc, int N, int Count, class T>
+CODA_FN void load_vectors(const T* p, Simd<Acc, N> (&v)[Count]) {
+#if defined(__AVX512BW__)
+  // Each word goes to the upper half of its lane by one permutation, in place of a widening and a shift.
+  if constexpr (std::is_same_v<std::remove_const_t<T>, bf16> && std::is_same_v<Acc, float> && N == 16 &&
+                Count % 2 == 0) {
+    const auto lanes = [](int first) {
+      const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+      return _mm512_slli_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(first)), 16);
+    };
+    CODA_UNROLL for (int i = 0; i < Count; i += 2) {
+      const __m512i words = _mm512_loadu_si512(p + i * N);
+      v[i].v = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, lanes(0), words));
+      v[i + 1].v = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, lanes(16), words));
+    }
+    return;
+  }
+#endif
+  CODA_UNROLL for (int i = 0; i < Count; ++i) v[i] = load_vector<Acc, N>(p + i * N);
+}
+
+/// The inverse, rounded to T.
+template <class T, class Acc, int N, int Count>
+CODA_FN void store_vectors(T* p, const Simd<Acc, N> (&v)[Count]) {
+#if defined(__AVX512BF16__)
+  if constexpr (std::is_same_v<T, bf16> && std::is_same_v<Acc, float> && N == 16 && Count % 2 == 0) {
+    CODA_UNROLL for (int i = 0; i < Count; i += 2) {
+      const auto words = _mm512_cvtne2ps_pbh(v[i + 1].v, v[i].v);
+      std::memcpy(p + i * N, &words, sizeof words);
+    }
+    return;
+  }
+#endif
+  CODA_UNROLL for (int i = 0; i < Count; ++i) store_vector(p + i * N, v[i]);
+}
+
+}  // namespace coda::cpu

@@ -1,0 +1,17 @@
+#include "coda/backend/sm90/gemm.cuh"
+#include "coda/programs/activation.h"
+
+namespace coda::sm90 {
+
+template <class T, class F>
+struct Tuning<GemmNormGlu<T, RmsScale<T>, F>> : Tuning<void> {
+  static constexpr Layouts kLayouts = kForward;
+};
+
+#define PROGRAMS(T)                                                   \
+  template struct Product<T, GemmNormGlu<T>>;                         \
+  template struct Product<T, GemmNormGlu<T, RmsScale<T>, GeGluTanh>>; \
+  template struct Product<T, GemmNormGlu<T, RmsScale<T>, ReGlu>>;
+CODA_FOR_ELEMENTS(PROGRAMS)
+
+}  // namespace coda::sm90

@@ -1,0 +1,195 @@
+// One thread's work on one tile: the program on each row of each patch, and what the threads of a tile do together.
+#pragma once
+
+#include <cutlass/arch/barrier.h>
+
+#include "coda/backend/sm90/config.cuh"
+#include "coda/backend/sm90/lifecycle.cuh"
+
+namespace coda::sm90 {
+
+/// What the warps of a tile share of a program's first pass and of its folds along m. Epilogues of two warp groups
+/// never overlap, so one copy serves both.
+template <class Program, class Config>
+struct SharedResults {
+  static constexpr int kHeads = Config::kN / kPatchN;  // of a tile, at most
+  static constexpr bool kFirstPass = kHasHeadMeans<Program>;
+  static constexpr int kHeadRows = kFirstPass ? Config::kM : 1;
+  static constexpr int kFolds = kRowFolds<Program>;
+
+  float heads[kHeadRows][kHeadSlots * kHeads];
+  float columns[kFolds > 0 ? kFolds : 1][kFolds > 0 ? Config::kWarps : 1][kFolds > 0 ? Config::kN : 1];
+};
+
+/// A row's 8 values of a patch: those of rows r < 2 lie in `acc` as c + 2 r + 4 j, here as c + 2 j.
+template <class E, class Source>
+CODA_DEVICE void take_row(const Source& acc, int first, int r, E (&out)[Accumulator::count]) {
+  CODA_UNROLL for (int i = 0; i < Accumulator::count; ++i) {
+    out[i] = acc(first + i / 2 * 2 * kRowsHere + 2 * r + i % 2);
+  }
+}
+
+/// One thread's work on one tile, apart from what CUTLASS moves.
+template <class Program, PortMask Absent, class Config, class CElement>
+struct Worker {
+  static constexpr int kPatches = Config::kSubtileN / kPatchN;
+  using Shared = SharedResults<Program, Config>;
+  using Columns = ColumnValues<Program, Quad, kPatches>;
+  using Folds = ColumnFolds<Program, kPatches>;
+
+  Program program;
+  Position at;
+  int thread;  // of the Config::kThreads that work on the tile
+  Shared* shared;
+  Columns columns;
+  Folds folds;
+
+  CODA_DEVICE Worker(const Program& p, const Position& where, int thread_, Shared* s)
+      : program(p), at(where), thread(thread_), shared(s) {}
+
+  struct Rows {
+    static constexpr int kSlots = Config::kSlots;
+    static CODA_DEVICE int row(const Position& at, int slot) {
+      return at.row + slot / kRowsHere * Config::kSubtileM + slot % kRowsHere * 8;
+    }
+  };
+  CODA_DEVICE Lifecycle<Quad, Rows> lifecycle() const { return {at}; }
+
+  CODA_DEVICE void begin_tile() {
+    for_each_port(program, [&](const auto& port) { lifecycle().begin_tile(port); });
+  }
+  CODA_DEVICE void load_columns(int sub_n) {
+    int number = 0;
+    for_each_port(program, [&](const auto& port) {
+      lifecycle().template load_columns<kPatches>(port, at.col + sub_n * Config::kSubtileN, columns.words[number++]);
+    });
+  }
+  /// Calls f(tile, program) for one row of a patch.
+  template <class F>
+  CODA_DEVICE void on_row(int sub_m, int sub_n, int patch, int r, float* head_values, const Ahead<Program>* ahead,
+                          const CElement* c, float* d, const F& f) {
+    const int row = at.row + sub_m * Config::kSubtileM + 8 * r;
+    const int col = at.col + sub_n * Config::kSubtileN + patch * kPatchN;
+    HeadRow heads;
+    if constexpr (Shared::kFirstPass) {
+      heads = {shared->heads[row % Config::kM], head_values, Shared::kHeads, 0};
+    }
+    const Sm90Tile<Program, Quad, kPatches, Absent, CElement> tile(program, at, columns, folds, heads, ahead, patch,
+                                                                   sub_m * kRowsHere + r, row, col, c, d);
+    f(tile, static_cast<const Program&>(program));
+  }
+
+  /// Asks for what the program will load of one row of a patch.
+  CODA_DEVICE void fetch(int sub_m, int sub_n, int patch, int r, Ahead<Program>& ahead) {
+    on_row(sub_m, sub_n, patch, r, nullptr, nullptr, nullptr, nullptr, [&](const auto& tile, const Program& p) {
+      int number = 0;
+      for_each_port(p, [&](const auto& port) { tile.fetch_port(port, ahead.words[number++]); });
+    });
+  }
+
+  // ---- folds along m: over a thread's rows as they come, then over its warp's, then over the tile's warps
+
+  CODA_DEVICE void begin_folds() {
+    each_fold([&](auto op, int number) {
+      CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
+        CODA_UNROLL for (int i = 0; i < Accumulator::count; ++i) {
+          folds.v[number][patch][i] = decltype(op)::template neutral<float>;
+        }
+      }
+    });
+  }
+  CODA_DEVICE void end_folds(int sub_n) {
+    const int lane = thread % 32, warp = thread / 32;
+    each_fold([&](auto op, int number) {
+      CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
+        // Three halvings: of two lanes whose rows differ in one bit each takes one half of the columns.
+        float v[Accumulator::count];
+        CODA_UNROLL for (int i = 0; i < Accumulator::count; ++i) v[i] = folds.v[number][patch][i];
+        CODA_UNROLL for (int half = 4; half > 0; half /= 2) {
+          const bool upper = lane & 4 * half;
+          CODA_UNROLL for (int i = 0; i < half; ++i) {
+            const float mine = upper ? v[i + half] : v[i], theirs = upper ? v[i] : v[i + half];
+            v[i] = decltype(op)::fold(mine, __shfl_xor_sync(0xffffffffu, theirs, 4 * half));
+          }
+        }
+        const int value = lane / 4, column = value / 2 * 8 + 2 * (lane % 4) + value % 2;
+        shared->columns[number][warp][sub_n * Config::kSubtileN + patch * kPatchN + column] = v[0];
+      }
+    });
+  }
+  CODA_DEVICE void write_folds() {
+    if constexpr (kRowFolds<Program> > 0) {
+      static_assert(Config::kM == kTileM, "coda: a program that folds along m has tiles of one block of rows");
+      synchronize();
+      for (int column = thread; column < Config::kN; column += Config::kThreads) {
+        int number = 0;
+        for_each_port(program, [&](const auto& port) {
+          using Port = std::remove_cvref_t<decltype(port)>;
+          if constexpr (kFoldsRows<Port>) {
+            float sum = shared->columns[number][0][column];
+            CODA_UNROLL for (int w = 1; w < Config::kWarps; ++w) {
+              sum = Port::op::fold(sum, shared->columns[number][w][column]);
+            }
+            // A cluster may have a tile that lies outside of the matrix as a whole.
+            const int block = at.warp_row / static_cast<int>(kTileM);
+            const bool inside = block * static_cast<int>(kTileM) < at.rows && at.col + column < at.cols;
+            if (port.data && inside) port.data[block * port.pitch + at.col + column] = sum;
+            ++number;
+          }
+        });
+      }
+      synchronize();  // the next tile's values come into the same memory
+    }
+  }
+
+  // ---- the first pass, over the whole accumulator: what a quad's lanes have of each head's columns
+
+  template <class Accumulators>
+  CODA_DEVICE void first_pass(const Accumulators& acc, int head_dim) {
+    float sums[Config::kSlots][kHeadSlots] = {};
+    begin_tile();
+    CODA_UNROLL for (int sub_n = 0; sub_n < Config::kN / Config::kSubtileN; ++sub_n) {
+      load_columns(sub_n);
+      CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
+        CODA_UNROLL for (int slot = 0; slot < Config::kSlots; ++slot) {
+          const int sub_m = slot / kRowsHere, r = slot % kRowsHere;
+          Accumulator f;
+          take_row([&](int i) { return acc(sub_m, i); }, (sub_n * kPatches + patch) * kRowsHere * f.count, r, f.v);
+          on_row(sub_m, sub_n, patch, r, sums[slot], nullptr, nullptr, nullptr,
+                 [&](const auto& tile, const Program& p) { p.first(tile, f); });
+        }
+        const int end = sub_n * Config::kSubtileN + (patch + 1) * kPatchN;
+        if (end % head_dim == 0) write_heads(sums, end / head_dim - 1, static_cast<float>(head_dim));
+      }
+    }
+    __syncwarp();  // a quad reads what its lane 0 wrote
+  }
+
+ private:
+  CODA_DEVICE void write_heads(float (&sums)[Config::kSlots][kHeadSlots], int head, float head_dim) {
+    CODA_UNROLL for (int slot = 0; slot < Config::kSlots; ++slot) {
+      CODA_UNROLL for (int h = 0; h < kHeadSlots; ++h) {
+        float& sum = sums[slot][h];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        if (at.lane == 0) {
+          shared->heads[Rows::row(at, slot) % Config::kM][h * Shared::kHeads + head] = sum * (1.f / head_dim);
+        }
+        sum = 0;
+      }
+    }
+  }
+  template <class F>
+  CODA_DEVICE void each_fold(const F& f) {
+    int number = 0;
+    for_each_port(program, [&](const auto& port) {
+      using Port = std::remove_cvref_t<decltype(port)>;
+      if constexpr (kFoldsRows<Port>) f(typename Port::op(), number++);
+    });
+  }
+  static CODA_DEVICE void synchronize() {
+    cutlass::arch::NamedBarrier::sync(Config::kThreads, cutlass::arch::ReservedNamedBarriers::EpilogueBarrier);
+  }
+};
+
+}  // namespace coda::sm90

@@ -1,0 +1,32 @@
+// Memory that an operation needs between its kernels: no CUDA header is needed here or in a caller.
+#pragma once
+
+#include <cstddef>
+
+namespace coda::sm90 {
+
+/// Memory of the current device that belongs to the work on `stream` from construction to destruction: kernels launched
+/// in between may use it, and what runs on the stream afterwards may get the same addresses. It comes from a pool that
+/// the library keeps for each device and never gives back, so that after the first use neither the driver allocates
+/// nor the host waits. Inside of a stream capture it becomes a node of the graph. Throws Error(device_error), named
+/// `op`, if there is not enough memory. 256-byte aligned; null if `bytes` is 0.
+class Workspace {
+ public:
+  Workspace() = default;
+  Workspace(std::size_t bytes, void* stream, const char* op);
+  ~Workspace();
+  Workspace(Workspace&& other) noexcept;
+  Workspace& operator=(Workspace&& other) noexcept;
+
+  void* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+  void* stream_ = nullptr;
+};
+
+}  // namespace coda::sm90

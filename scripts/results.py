@@ -1,0 +1,85 @@
+"""Reads the committed result files; what the tables and the plots both need to know of them."""
+
+import json
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results"
+IMAGES = ROOT / "docs/images"
+DEVICE = "h200"
+
+# hidden, ffn, heads, kv heads, head dim, vocabulary; as in bench/gpu/gpu_kernels.cpp
+MODELS = {
+    "LLaMA-3 1B": (2048, 8192, 32, 8, 64, 128256),
+    "LLaMA-3 8B": (4096, 14336, 32, 8, 128, 128256),
+    "LLaMA-3 70B": (8192, 28672, 64, 8, 128, 128256),
+    "Qwen3-8B": (4096, 12288, 32, 8, 128, 151936),
+}
+MODEL_ROWS = 16384
+
+
+def load(name: str, device: str = DEVICE) -> dict | None:
+    """A result file, or None where there is none."""
+    path = RESULTS / device / name
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def squares(run: dict) -> tuple[list[str], list[int], dict]:
+    """Programs in the file's order, sizes M = N = K, and records by program, layout and size."""
+    records = [r for r in run["records"] if r["m"] == r["n"] == r["k"]]
+    by = {(r["program"], r["layout"], r["m"]): r for r in records}
+    return list(dict.fromkeys(r["program"] for r in records)), sorted({r["m"] for r in records}), by
+
+
+def model_products(model: str) -> list[tuple[str, str, int, int]]:
+    """Label, program, N and K of the products that a model has."""
+    hidden, ffn, heads, kv, dim, vocabulary = MODELS[model]
+    attention, qkv = heads * dim, (heads + 2 * kv) * dim
+    return [
+        ("gemm_rms_rope, QKV", "gemm_rms_rope", qkv, hidden),
+        ("gemm_rms_qknorm_rope, QKV", "gemm_rms_qknorm_rope", qkv, hidden),
+        ("gemm_residual_rms, attention's output", "gemm_residual_rms", hidden, attention),
+        ("gemm_rms_swiglu, gate and up", "gemm_rms_swiglu", 2 * ffn, hidden),
+        ("gemm_residual_rms, down", "gemm_residual_rms", hidden, ffn),
+        ("gemm_lse, head", "gemm_lse", vocabulary, hidden),
+        ("gemm_lse_without_logits, head", "gemm_lse_without_logits", vocabulary, hidden),
+        ("gemm_cross_entropy_backward, head by 4096", "gemm_cross_entropy_backward", 4096, hidden),
+        ("gemm_swiglu_backward, down", "gemm_swiglu_backward", ffn, hidden),
+        ("gemm_rms_backward, gate and up", "gemm_rms_backward", hidden, 2 * ffn),
+        ("gemm_rms_backward, QKV", "gemm_rms_backward", hidden, qkv),
+    ]
+
+
+def model_ratios(run: dict) -> dict[str, dict[str, float]]:
+    """Ratio by label and model; only what was measured."""
+    by = {(r["program"], r["m"], r["n"], r["k"]): r["ratio"] for r in run["records"]}
+    out: dict[str, dict[str, float]] = {}
+    for model in MODELS:
+        for label, program, n, k in model_products(model):
+            ratio = by.get((program, MODEL_ROWS, n, k))
+            if ratio is not None:
+                out.setdefault(label, {})[model] = ratio
+    return out
+
+
+def few_rows(run: dict) -> tuple[list[int], dict[str, dict[int, float]]]:
+    """Numbers of rows, and by program the time of the product and a kernel behind it over that of the program."""
+    by = {(r["program"], r["m"]): r["ms"] for r in run["records"] if r["n"] == r["k"] == 4096 and r["m"] < 4096}
+    out: dict[str, dict[int, float]] = {}
+    for (program, m), ms in by.items():
+        other = by.get((program + "_unfused", m))
+        if other is not None:
+            out.setdefault(program, {})[m] = other / ms
+    return sorted({m for _, m in by}), out
+
+
+def layer_peers(peers: dict | None) -> dict[tuple[int, int, str], dict]:
+    """Times of a layer by hidden, ffn and pass. The peers' backward is what both passes take less the forward."""
+    by = {(r["hidden"], r["ffn"], r["pass"]): r for r in (peers or {}).get("layer", [])}
+    for (hidden, ffn, name), both in list(by.items()):
+        forward = by.get((hidden, ffn, "forward"))
+        if name != "forward+backward" or forward is None:
+            continue
+        times = {key: both[key] - forward[key] for key in both if isinstance(both[key], float)}
+        by[hidden, ffn, "backward"] = times
+    return by

@@ -1,0 +1,583 @@
+// The small kernels between the Hopper programs against fp64. Skipped where there is no such GPU.
+#include "coda/backend/sm90/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "coda/backend/sm90/config.h"
+#include "tests/gpu/device.h"
+#include "tests/gpu/on_device.h"
+#include "tests/reference/small.h"
+#include "tests/support/accuracy.h"
+#include "tests/support/random.h"
+
+namespace coda::test {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kFp32 = 4e-7;  // a few units in the last place of fp32, relative
+
+/// |got - ref| <= relative |ref| + absolute, infinities and NaN where ref has them.
+void expect_near(const std::string& name, const Vec& got, const Vec& ref, double relative = kFp32,
+                 double absolute = 1e-37) {
+  ASSERT_EQ(got.size(), ref.size()) << name;
+  for (std::size_t i = 0; i < ref.size(); ++i) {
+    if (std::isnan(ref[i]) && std::isnan(got[i])) continue;
+    if (std::isinf(ref[i]) && got[i] == ref[i]) continue;
+    ASSERT_TRUE(std::abs(got[i] - ref[i]) <= relative * std::abs(ref[i]) + absolute)
+        << name << ", element " << i << " of " << ref.size() << ": expected " << ref[i] << ", got " << got[i];
+  }
+}
+template <class T>
+void expect_near(const std::string& name, OnDevice<T>& got, const Vec& ref, double relative = kFp32,
+                 double absolute = 1e-37) {
+  expect_near(name, got.fetch(name).mat().v, ref, relative, absolute);
+}
+
+template <class F>
+void for_types(const F& f) {
+  f(bf16());
+  f(fp16());
+  f(float());
+}
+template <class F>
+void for_index_types(const F& f) {
+  f(std::int32_t());
+  f(std::int64_t());
+}
+template <class T>
+OnDevice<T> on_device(const Vec& values, std::int64_t misalign = 0) {
+  return OnDevice<T>(reference::column(values), {.misalign = misalign});
+}
+Vec index_vec(const std::vector<std::int64_t>& x) { return Vec(x.begin(), x.end()); }
+
+struct Shape {
+  std::int64_t rows, cols;
+};
+std::string text(const Shape& s) { return "(" + std::to_string(s.rows) + ", " + std::to_string(s.cols) + ")"; }
+const Placed kPlaces[] = {{}, {.pad = 8}, {.pad = 3}, {.misalign = 1}};
+/// Rows and tiles of partial results: one, less and more than a warp has lanes, as many as a vocabulary has.
+const Shape kPartials[] = {{1, 1}, {3, 2}, {300, 7}, {65, 64}, {130, 65}, {33, 300}, {9, 1003}, {17, 0}, {0, 5}};
+
+using Kernels = OnHopper;
+
+/// One call of every kernel, on outputs that all have values before.
+class EveryKernel {
+ public:
+  EveryKernel() {
+    for (OnDevice<float>* x : {&master_, &m_, &v_}) x->set(normal_mat(random_, kSize, 1, 1, DType::fp32));
+    v_.set(uniform_mat(random_, kSize, 1, 0.5, 2, DType::fp32));
+    keep();
+  }
+  /// Back to the values before the first run.
+  void reset() {
+    master_.set(before_[0]), m_.set(before_[1]), v_.set(before_[2]);
+    table_.set(Mat(kVocabulary, kWidth, 0.25));
+    norm_.set(Mat(1, 1, 1.0));
+    for (OnDevice<float>* x : {&rstd_, &mean_, &lse_, &loss_, &sums_, &columns_, &heads_, &dloss_out_}) x->poison();
+    cast_.poison(), filled_.poison(), weight_.poison();
+  }
+  void run(void* on) {
+    sm90::rms_finalize("op", partial_.matrix(), kTiles * 128, 1e-5, rstd_.vector(), on);
+    sm90::layernorm_finalize("op", partial_.matrix(), squares_.matrix(), kTiles * 128 - 5, 1e-5, mean_.vector(),
+                             rstd_.vector(), on);
+    sm90::lse_finalize("op",
+                       {.max = partial_.matrix(),
+                        .sum = squares_.matrix(),
+                        .logit_sum = partial_.matrix(),
+                        .target = target_.vector(),
+                        .target_logit = logit_.vector(),
+                        .label_smoothing = 0.1,
+                        .z_loss = 1e-3,
+                        .vocabulary = kTiles * 128,
+                        .lse = lse_.vector(),
+                        .loss = loss_.vector()},
+                       on);
+    sm90::sum_rows("op", partial_.matrix(), 0.5, sums_.vector(), on);
+    sm90::sum_columns("op", partial_.matrix(), 0, columns_.vector(), on);
+    sm90::sum_heads("op", partial_.matrix(), 2, 5, 12, 0, heads_.vector(), on);
+    sm90::masked_dloss("op", logit_.vector(), target_.vector(), 3, dloss_out_.vector(), on);
+    sm90::cast("op", partial_.matrix(), cast_.matrix(), 1, on);
+    sm90::fill("op", filled_.matrix(), 3, on);
+    sm90::embedding_backward("op", dx_.matrix(), target_.vector(), table_.matrix(), on);
+    sm90::squared_norm("op", gradient_.vector(), 1, norm_.vector(), on);
+    sm90::adamw("op",
+                {.master = master_.vector(),
+                 .m = m_.vector(),
+                 .v = v_.vector(),
+                 .weight = weight_.vector(),
+                 .gradient = gradient_.vector(),
+                 .rate = 0.01,
+                 .beta1 = 0.9,
+                 .beta2 = 0.95,
+                 .eps = 1e-8,
+                 .weight_decay = 0.1,
+                 .step = 3,
+                 .squared_norm = norm_.vector(),
+                 .clip_norm = 1},
+                on);
+  }
+  std::vector<std::vector<unsigned char>> bits() {
+    return {rstd_.bits(),   mean_.bits(), lse_.bits(),    loss_.bits(),  sums_.bits(), columns_.bits(),
+            heads_.bits(),  cast_.bits(), filled_.bits(), table_.bits(), norm_.bits(), dloss_out_.bits(),
+            master_.bits(), m_.bits(),    v_.bits(),      weight_.bits()};
+  }
+
+ private:
+  static constexpr std::int64_t kRows = 3000, kTiles = 70, kVocabulary = 50, kWidth = 264, kSize = 100003;
+  void keep() {
+    before_ = {master_.fetch("master").mat(), m_.fetch("m").mat(), v_.fetch("v").mat()};
+    reset();
+  }
+
+  Random random_{7};
+  OnDevice<float> partial_{normal_mat(random_, kRows, kTiles, 1, DType::fp32)},
+      squares_{uniform_mat(random_, kRows, kTiles, 1, 2, DType::fp32)}, logit_ = on_device<float>(Vec(kRows, 0.5));
+  OnDevice<std::int64_t> target_ = on_device<std::int64_t>(index_vec(random_targets(random_, kRows, kVocabulary, 9)));
+  OnDevice<bf16> dx_{normal_mat(random_, kRows, kWidth, 1, DType::bf16)}, cast_{kRows, kTiles}, weight_{kSize, 1};
+  OnDevice<float> gradient_{normal_mat(random_, kSize, 1, 1, DType::fp32)};
+  OnDevice<float> rstd_{kRows, 1}, mean_{kRows, 1}, lse_{kRows, 1}, loss_{kRows, 1}, sums_{kRows, 1},
+      columns_{kTiles, 1}, heads_{12, 1}, dloss_out_{kRows, 1}, table_{kVocabulary, kWidth}, master_{kSize, 1},
+      m_{kSize, 1}, v_{kSize, 1};
+  OnDevice<fp16> filled_{33, 100};
+  OnDevice<double> norm_{1, 1};
+  std::vector<Mat> before_;
+};
+
+// First in the file, and so each kernel's first call in the process: nothing of it may break a capture.
+TEST_F(Kernels, first_calls_of_a_process_can_be_captured_and_replays_are_bitwise_equal) {
+  EveryKernel every;
+  const Stream stream;
+  const Graph graph(stream, [&] { every.run(stream.get()); });
+  std::vector<std::vector<unsigned char>> first;
+  for (int replay = 0; replay < 20; ++replay) {
+    every.reset();
+    graph.launch(stream);
+    stream.wait();
+    const auto bits = every.bits();
+    if (replay == 0) first = bits;
+    ASSERT_EQ(bits, first) << "replay " << replay;
+  }
+  for (int run = 0; run < 20; ++run) {
+    every.reset();
+    every.run(run % 2 == 0 ? nullptr : stream.get());
+    sm90::synchronize();
+    ASSERT_EQ(every.bits(), first) << "run " << run << " without a graph";
+  }
+}
+
+TEST_F(Kernels, cast_rounds_once_in_every_direction) {
+  Random random(1);
+  const double special[] = {0.0, -0.0, kInf, -kInf, kNan, 65504, 65520, 1e-8, 6e-8, 1e-40, 3.4e38, 1.00390625};
+  for (const Shape& s : {Shape{1, 1}, {5, 3}, {33, 1000}, {257, 264}, {3, 8}, {70, 7}, {1, 100001}, {4000, 1}}) {
+    for (const Placed& how : kPlaces) {
+      for_types([&](auto from) {
+        for_types([&](auto to) {
+          using In = decltype(from);
+          using Out = decltype(to);
+          SCOPED_TRACE(std::string(name_of(dtype_of<In>)) + " to " + name_of(dtype_of<Out>) + " " + text(s) +
+                       " pad=" + std::to_string(how.pad) + " misalign=" + std::to_string(how.misalign));
+          Mat x = normal_mat(random, s.rows, s.cols, 1, dtype_of<In>);
+          for (std::size_t i = 0; i < x.v.size() && i < std::size(special); ++i) {
+            x.v[x.v.size() - 1 - i] = static_cast<float>(In(static_cast<float>(special[i])));
+          }
+          const OnDevice<In> in(x, how);
+          OnDevice<Out> out(s.rows, s.cols, {.pad = how.pad, .misalign = 2 * how.misalign});
+          for (const float scale : {1.f, 0.5f}) {
+            sm90::cast("cast", in.matrix(), out.matrix(), scale, nullptr);
+            Vec ref = x.v;
+            for (double& e : ref) e = static_cast<float>(Out(scale * static_cast<float>(e)));
+            expect_near("out", out.fetch("out", false).mat().v, ref, 0, 0);
+          }
+        });
+      });
+    }
+  }
+}
+
+TEST_F(Kernels, fill_writes_every_element) {
+  for (const Shape& s : {Shape{1, 1}, {5, 3}, {33, 1000}, {257, 264}}) {
+    for (const Placed& how : kPlaces) {
+      for_types([&](auto element) {
+        OnDevice<decltype(element)> out(s.rows, s.cols, how);
+        sm90::fill("fill", out.matrix(), 1.5, nullptr);
+        expect_near("out", out, Vec(static_cast<std::size_t>(s.rows * s.cols), 1.5), 0, 0);
+      });
+    }
+  }
+}
+
+TEST_F(Kernels, row_and_column_sums) {
+  Random random(2);
+  for (const Shape& s : kPartials) {
+    for (const Placed& how : kPlaces) {
+      SCOPED_TRACE(text(s) + " pad=" + std::to_string(how.pad) + " misalign=" + std::to_string(how.misalign));
+      // Of one sign: a sum that cancels has no relative accuracy.
+      const Mat x = uniform_mat(random, s.rows, s.cols, 0.5, 2, DType::fp32);
+      const OnDevice<float> partial(x, how);
+      OnDevice<float> sums(s.rows, 1, {.misalign = how.misalign});
+      sm90::sum_rows("sum_rows", partial.matrix(), 0.125, sums.vector(), nullptr);
+      Vec ref = reference::row_sums(x);
+      for (double& e : ref) e *= 0.125;
+      expect_near("row sums", sums, ref);
+      for (const double beta : {0.0, 1.0}) {
+        const Vec before = uniform_vec(random, s.cols, 0, 1, DType::fp32);
+        OnDevice<float> out = on_device<float>(before);
+        if (beta == 0) out.poison();
+        sm90::sum_columns("sum_columns", partial.matrix(), beta, out.vector(), nullptr);
+        Vec y = reference::column_sums(x);
+        for (std::size_t i = 0; i < y.size(); ++i) y[i] += beta * before[i];
+        expect_near("column sums", out, y);
+      }
+    }
+  }
+}
+
+TEST_F(Kernels, wide_column_sums_and_head_sums) {
+  Random random(3);
+  const Mat x = uniform_mat(random, 50, 256 * 128 + 44, 0.5, 2, DType::fp32);
+  for (const Placed& how : kPlaces) {
+    const OnDevice<float> partial(x, how);
+    OnDevice<float> out(x.cols, 1);
+    sm90::sum_columns("sum_columns", partial.matrix(), 0, out.vector(), nullptr);
+    expect_near("column sums", out, reference::column_sums(x));
+  }
+  struct Heads {
+    std::int64_t rows, first, count, dim;
+  };
+  for (const Heads& h : {Heads{1, 0, 1, 1}, {7, 5, 3, 2}, {40, 128, 8, 128}, {33, 0, 32, 500}, {5, 4, 0, 64}}) {
+    const Mat y = uniform_mat(random, h.rows, h.first + h.count * h.dim + 3, 0.5, 2, DType::fp32);
+    for (const double beta : {0.0, 1.0}) {
+      const Vec before = uniform_vec(random, h.dim, 0, 1, DType::fp32);
+      Vec ref = before;
+      for (std::int64_t d = 0; d < h.dim; ++d) {
+        double sum = beta * before[static_cast<std::size_t>(d)];
+        for (std::int64_t m = 0; m < h.rows; ++m)
+          for (std::int64_t i = 0; i < h.count; ++i) sum += y(m, h.first + i * h.dim + d);
+        ref[static_cast<std::size_t>(d)] = sum;
+      }
+      const OnDevice<float> partial(y, {.pad = 1});
+      OnDevice<float> out = on_device<float>(before);
+      sm90::sum_heads("sum_heads", partial.matrix(), h.first, h.count, h.dim, beta, out.vector(), nullptr);
+      expect_near("heads of " + std::to_string(h.dim), out, ref);
+    }
+  }
+}
+
+TEST_F(Kernels, norm_statistics) {
+  Random random(4);
+  for (const Shape& s : kPartials) {
+    if (s.cols == 0) continue;
+    for (const std::int64_t last : {1, 77, 128}) {  // width of the last tile
+      const std::int64_t n = (s.cols - 1) * sm90::kTileN + last;
+      SCOPED_TRACE(text(s) + " n=" + std::to_string(n));
+      const Mat squares = uniform_mat(random, s.rows, s.cols, 0, 300, DType::fp32);
+      // Means that are large beside the deviations.
+      const Mat means = uniform_mat(random, s.rows, s.cols, 7.9, 8.1, DType::fp32);
+      const OnDevice<float> sum_sq(squares, {.pad = 1}), tile_mean(means, {.pad = 2});
+      OnDevice<float> rstd(s.rows, 1), mean(s.rows, 1);
+      sm90::rms_finalize("rms_finalize", sum_sq.matrix(), n, 1e-5, rstd.vector(), nullptr);
+      expect_near("rstd", rstd, reference::rms_finalize(squares, n, 1e-5));
+      rstd.poison();
+      sm90::layernorm_finalize("layernorm_finalize", tile_mean.matrix(), sum_sq.matrix(), n, 1e-5, mean.vector(),
+                               rstd.vector(), nullptr);
+      Mat sums = means;
+      for (std::int64_t m = 0; m < s.rows; ++m)
+        for (std::int64_t t = 0; t < s.cols; ++t) sums(m, t) *= t + 1 < s.cols ? sm90::kTileN : last;
+      const auto ref = reference::layernorm_finalize_centered(sums, squares, n, sm90::kTileN, 1e-5);
+      expect_near("mean", mean, ref.mean);
+      expect_near("rstd of a LayerNorm", rstd, ref.rstd);
+    }
+  }
+  OnDevice<float> rstd(4, 1);
+  const OnDevice<float> special(Mat(4, 1, {0.0, kInf, kNan, 1e38}));
+  sm90::rms_finalize("rms_finalize", special.matrix(), 100, 0, rstd.vector(), nullptr);
+  expect_near("rstd of special values", rstd.fetch("rstd", false).mat().v, {kInf, 0, kNan, 1e-18});
+}
+
+struct LossOptions {
+  double smoothing, z_loss;
+};
+/// The definition in fp64, on the maxima and sums of the tiles. A row whose maxima are all -inf has lse -inf.
+void reference_loss(const Mat& max, const Mat& sum, const Mat& logit_sum, const Vec& target, const Vec& logit,
+                    double vocabulary, const LossOptions& o, Vec& lse, Vec& loss) {
+  for (std::int64_t m = 0; m < max.rows; ++m) {
+    const auto i = static_cast<std::size_t>(m);
+    double top = -kInf, total = 0, logits = 0;
+    for (std::int64_t t = 0; t < max.cols; ++t) top = std::max(top, max(m, t));
+    if (top == -kInf) top = 0;
+    for (std::int64_t t = 0; t < max.cols; ++t) {
+      total += sum(m, t) * std::exp(max(m, t) - top);
+      logits += logit_sum(m, t);
+    }
+    lse[i] = top + std::log(total);
+    loss[i] = (1 - o.smoothing) * (lse[i] - logit[i]);
+    if (o.smoothing != 0) loss[i] += o.smoothing * (lse[i] - logits / vocabulary);
+    if (o.z_loss != 0) loss[i] += o.z_loss * lse[i] * lse[i];
+    if (target[i] == -100) loss[i] = 0;
+  }
+}
+
+TEST_F(Kernels, lse_and_loss) {
+  Random random(5);
+  for (const Shape& s : kPartials) {
+    const auto rows = static_cast<std::size_t>(s.rows);
+    Mat max = normal_mat(random, s.rows, s.cols, 4, DType::fp32);
+    Mat sum = uniform_mat(random, s.rows, s.cols, 1, 128, DType::fp32);
+    const Mat logit_sum = normal_mat(random, s.rows, s.cols, 100, DType::fp32);
+    const Vec logit = normal_vec(random, s.rows, 2, DType::fp32);
+    // Tiles of -inf here and there, a row of nothing else, one with a single finite logit, NaN, +inf.
+    for (std::int64_t m = 0; m < s.rows && s.cols > 0; ++m) {
+      const std::int64_t t = random.integer(0, s.cols - 1);
+      if (m % 7 == 1) max(m, t) = -kInf, sum(m, t) = 0;
+      if (m % 7 == 2 || m % 7 == 3) {
+        for (std::int64_t u = 0; u < s.cols; ++u) max(m, u) = -kInf, sum(m, u) = 0;
+      }
+      if (m % 7 == 3) max(m, t) = -50, sum(m, t) = 1;
+      if (m % 7 == 4) max(m, t) = kNan, sum(m, t) = kNan;
+      if (m % 7 == 5) max(m, t) = kInf, sum(m, t) = kNan;
+    }
+    const OnDevice<float> device_max(max, {.pad = 1}), device_sum(sum, {.pad = 2}), device_logits(logit_sum),
+        device_logit = on_device<float>(logit);
+    for_index_types([&](auto index) {
+      for (const int ignore_every : {0, 3, 1}) {
+        for (const LossOptions& o : {LossOptions{0, 0}, {0.1, 0}, {0, 1e-3}, {0.2, 1e-2}}) {
+          SCOPED_TRACE(text(s) + " ignored: one in " + std::to_string(ignore_every) + ", smoothing " +
+                       std::to_string(o.smoothing) + ", z_loss " + std::to_string(o.z_loss));
+          const Vec target = index_vec(random_targets(random, s.rows, 1000, ignore_every));
+          const auto device_target = on_device<decltype(index)>(target);
+          OnDevice<float> lse(s.rows, 1), loss(s.rows, 1);
+          const bool smooth = o.smoothing != 0;
+          sm90::LseFinalizeArgs args{.max = device_max.matrix(),
+                                     .sum = device_sum.matrix(),
+                                     .logit_sum = smooth ? device_logits.matrix() : Matrix(),
+                                     .target = device_target.vector(),
+                                     .target_logit = device_logit.vector(),
+                                     .label_smoothing = o.smoothing,
+                                     .z_loss = o.z_loss,
+                                     .vocabulary = 1000,
+                                     .lse = lse.vector(),
+                                     .loss = loss.vector()};
+          sm90::lse_finalize("lse_finalize", args, nullptr);
+          Vec ref_lse(rows), ref_loss(rows);
+          reference_loss(max, sum, logit_sum, target, logit, 1000, o, ref_lse, ref_loss);
+          // Terms of about 10 that may cancel.
+          expect_near("lse", lse.fetch("lse", false).mat().v, ref_lse, kFp32, 1e-6);
+          expect_near("loss", loss.fetch("loss", false).mat().v, ref_loss, kFp32, 4e-6);
+          lse.poison(), loss.poison();
+          args.loss = {}, args.target = {}, args.target_logit = {};
+          sm90::lse_finalize("lse_finalize", args, nullptr);
+          expect_near("lse alone", lse.fetch("lse", false).mat().v, ref_lse, kFp32, 1e-6);
+          EXPECT_TRUE(s.rows == 0 || !loss.fetch("loss", false).unwritten("loss").empty());
+        }
+      }
+    });
+  }
+}
+
+TEST_F(Kernels, masked_dloss_zeroes_ignored_rows) {
+  Random random(6);
+  for (const std::int64_t rows : {0, 1, 1000, 5001}) {
+    for_index_types([&](auto index) {
+      Vec x = normal_vec(random, rows, 1, DType::fp32);
+      const Vec target = index_vec(random_targets(random, rows, 50, 3));
+      for (std::size_t i = 0; i < x.size(); ++i)
+        if (target[i] == -100) x[i] = kNan;  // must not come through
+      const auto dloss = on_device<float>(x);
+      const auto device_target = on_device<decltype(index)>(target);
+      OnDevice<float> out(rows, 1);
+      sm90::masked_dloss("masked_dloss", dloss.vector(), device_target.vector(), -100, out.vector(), nullptr);
+      for (std::size_t i = 0; i < x.size(); ++i)
+        if (target[i] == -100) x[i] = 0;
+      expect_near("out", out, x, 0, 0);
+    });
+  }
+}
+
+template <class T, class Index>
+void expect_embedding_gradient(Random& random, const Shape& s, std::int64_t vocabulary, bool one_token, Placed how) {
+  SCOPED_TRACE(std::string(name_of(dtype_of<T>)) + " " + text(s) + " vocabulary " + std::to_string(vocabulary) +
+               " pad=" + std::to_string(how.pad) + " misalign=" + std::to_string(how.misalign));
+  const Mat dx = normal_mat(random, s.rows, s.cols, 1, dtype_of<T>);
+  Mat table = normal_mat(random, vocabulary, s.cols, 1, DType::fp32);
+  Vec tokens(static_cast<std::size_t>(s.rows));
+  const double strange[] = {-1, static_cast<double>(vocabulary), -2147483648.0, 2147483647.0};
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = one_token ? 0 : static_cast<double>(random.integer(0, vocabulary - 1));
+    if (i % 11 == 5) tokens[i] = strange[i / 11 % 4];
+  }
+  const OnDevice<T> device_dx(dx, how);
+  const auto token = on_device<Index>(tokens);
+  OnDevice<float> dtable(table, {.pad = how.pad});
+  sm90::embedding_backward("embedding_backward", device_dx.matrix(), token.vector(), dtable.matrix(), nullptr);
+  for (std::int64_t m = 0; m < s.rows; ++m) {
+    const double t = tokens[static_cast<std::size_t>(m)];
+    if (t < 0 || t >= static_cast<double>(vocabulary)) continue;
+    for (std::int64_t n = 0; n < s.cols; ++n) {
+      double& e = table(static_cast<std::int64_t>(t), n);
+      e = static_cast<float>(e) + static_cast<float>(dx(m, n));  // in row order, in fp32: the same bits
+    }
+  }
+  EXPECT_EQ(check_exact("dtable", dtable.fetch("dtable").mat(), table), "");
+}
+
+TEST_F(Kernels, embedding_gradient_adds_rows_in_their_order) {
+  Random random(8);
+  for (const Shape& s : {Shape{1, 1}, {0, 8}, {40, 264}, {300, 100}, {3000, 72}, {9000, 24}}) {
+    for (const std::int64_t vocabulary : {1, 37, 5000}) {
+      for (const Placed& how : kPlaces) {
+        for_types([&](auto element) {
+          using T = decltype(element);
+          expect_embedding_gradient<T, std::int32_t>(random, s, vocabulary, false, how);
+        });
+      }
+      expect_embedding_gradient<bf16, std::int64_t>(random, s, vocabulary, false, {});
+      expect_embedding_gradient<bf16, std::int64_t>(random, s, vocabulary, true, {.pad = 8});
+    }
+  }
+}
+
+struct AdamwCase {
+  std::int64_t size;
+  bool weight, norm;
+  double clip_norm;
+  std::int64_t misalign;
+};
+template <class G, class W>
+void expect_adamw(Random& random, const AdamwCase& c) {
+  SCOPED_TRACE(std::string("gradient ") + name_of(dtype_of<G>) + " weight " + name_of(dtype_of<W>) + " size " +
+               std::to_string(c.size) + " clip " + std::to_string(c.clip_norm) + " misalign " +
+               std::to_string(c.misalign));
+  constexpr double kRate = 0.01, kBeta1 = 0.9, kBeta2 = 0.95, kEps = 1e-8, kDecay = 0.1, kScale = 0.5;
+  constexpr int kStep = 7;
+  const Vec g = normal_vec(random, c.size, 1, dtype_of<G>);
+  Vec w = normal_vec(random, c.size, 1, DType::fp32), m = normal_vec(random, c.size, 1, DType::fp32),
+      v = uniform_vec(random, c.size, 0.5, 2, DType::fp32);
+  auto master = on_device<float>(w, c.misalign), dm = on_device<float>(m, c.misalign),
+       dv = on_device<float>(v, c.misalign);
+  const auto gradient = on_device<G>(g, c.misalign);
+  OnDevice<W> weight(c.size, 1, {.misalign = c.misalign});
+  double square = 0;
+  for (const double e : g) square += e * e;
+  const auto norm = on_device<double>({square});
+  sm90::adamw("adamw",
+              {.master = master.vector(),
+               .m = dm.vector(),
+               .v = dv.vector(),
+               .weight = c.weight ? weight.vector() : Vector(),
+               .gradient = gradient.vector(),
+               .rate = kRate,
+               .beta1 = kBeta1,
+               .beta2 = kBeta2,
+               .eps = kEps,
+               .weight_decay = kDecay,
+               .step = kStep,
+               .gradient_scale = kScale,
+               .squared_norm = c.norm ? norm.vector() : Vector(),
+               .clip_norm = c.clip_norm},
+              nullptr);
+  const double total = std::sqrt(square) * kScale;
+  const double scale = c.clip_norm > 0 && total > c.clip_norm ? kScale * c.clip_norm / total : kScale;
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    m[i] = kBeta1 * m[i] + (1 - kBeta1) * scale * g[i];
+    v[i] = kBeta2 * v[i] + (1 - kBeta2) * scale * g[i] * scale * g[i];
+    const double m_hat = m[i] / (1 - std::pow(kBeta1, kStep)), v_hat = v[i] / (1 - std::pow(kBeta2, kStep));
+    w[i] = w[i] * (1 - kRate * kDecay) - kRate * m_hat / (std::sqrt(v_hat) + kEps);
+  }
+  expect_near("master", master, w, kFp32, 1e-6);
+  expect_near("m", dm, m, kFp32, 1e-6);
+  expect_near("v", dv, v, kFp32, 1e-6);
+  if (!c.weight) {
+    EXPECT_TRUE(c.size == 0 || !weight.fetch("weight", false).unwritten("weight").empty());
+    return;
+  }
+  Vec rounded = master.fetch("master").mat().v;
+  for (double& e : rounded) e = static_cast<float>(W(static_cast<float>(e)));
+  expect_near("weight", weight, rounded, 0, 0);
+}
+
+TEST_F(Kernels, adamw_updates_every_element_once) {
+  Random random(9);
+  for (const std::int64_t size : {0, 1, 7, 2048, 5001}) {
+    for (const AdamwCase& c : {AdamwCase{size, true, false, 0, 0},
+                               {size, true, true, 0.1, 0},
+                               {size, true, true, 1e9, 1},
+                               {size, false, true, 0, 0}}) {
+      for_types([&](auto g) { for_types([&](auto w) { expect_adamw<decltype(g), decltype(w)>(random, c); }); });
+    }
+  }
+}
+
+TEST_F(Kernels, adamw_changes_nothing_where_the_norm_is_not_finite) {
+  for (const double square : {kInf, kNan}) {
+    const Mat one(100, 1, 1.0);
+    OnDevice<float> master(one), m(one), v(one);
+    OnDevice<bf16> weight(one);
+    const OnDevice<bf16> gradient(one);
+    const OnDevice<double> norm(Mat(1, 1, square));
+    sm90::adamw("adamw",
+                {.master = master.vector(),
+                 .m = m.vector(),
+                 .v = v.vector(),
+                 .weight = weight.vector(),
+                 .gradient = gradient.vector(),
+                 .rate = 1,
+                 .eps = 1,
+                 .squared_norm = norm.vector()},
+                nullptr);
+    for (OnDevice<float>* x : {&master, &m, &v}) expect_near("state", *x, one.v, 0, 0);
+    expect_near("weight", weight, one.v, 0, 0);
+  }
+}
+
+TEST_F(Kernels, squared_norm_is_in_fp64_and_does_not_depend_on_alignment) {
+  Random random(10);
+  for (const std::int64_t size : {0, 1, 5, 4096, 100003, 3000001}) {
+    for_types([&](auto element) {
+      using T = decltype(element);
+      SCOPED_TRACE(std::string(name_of(dtype_of<T>)) + " size " + std::to_string(size));
+      const Vec x = normal_vec(random, size, 1, dtype_of<T>);
+      double ref = 0;
+      for (const double e : x) ref += e * e;
+      const OnDevice<T> aligned = on_device<T>(x), misaligned = on_device<T>(x, 1);
+      OnDevice<double> out(1, 1), other(Mat(1, 1, 0.0));
+      sm90::squared_norm("squared_norm", aligned.vector(), 0, out.vector(), nullptr);
+      sm90::squared_norm("squared_norm", misaligned.vector(), 1, other.vector(), nullptr);
+      expect_near("out", out, {ref}, 1e-12);
+      EXPECT_EQ(out.bits(), other.bits());
+    });
+  }
+  const OnDevice<float> huge(Mat(10, 1, static_cast<double>(1e30f)));
+  OnDevice<double> out(1, 1);
+  sm90::squared_norm("squared_norm", huge.vector(), 0, out.vector(), nullptr);
+  expect_near("of huge values", out, {10 * static_cast<double>(1e30f) * static_cast<double>(1e30f)}, 1e-12);
+}
+
+TEST_F(Kernels, unsupported_types_are_named) {
+  const OnDevice<double> wide(4, 4);
+  const OnDevice<float> x(4, 4);
+  const auto message = [](const std::function<void()>& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message([&] { sm90::cast("my_cast", wide.matrix(), x.matrix(), 1, nullptr); }),
+            "my_cast (4, 4): in: expected bf16, fp16 or fp32, got fp64");
+  EXPECT_EQ(message([&] { sm90::sum_rows("my_sum", wide.matrix(), 1, x.vector(), nullptr); }),
+            "my_sum (4, 4): partial: expected fp32, got fp64");
+  EXPECT_EQ(message([&] { sm90::squared_norm("my_norm", x.vector(), 0, x.vector(), nullptr); }),
+            "my_norm (16, 1): out: expected fp64, got fp32");
+}
+
+}  // namespace
+}  // namespace coda::test

@@ -1,0 +1,221 @@
+// Outputs of more than 2^31 elements: sampled rows, the last one among them, are exact.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "tests/gpu/device.h"
+#include "tests/gpu/image.h"
+#include "tests/gpu/settings.h"
+
+namespace coda::test::gpu {
+namespace {
+
+constexpr ops::Target kHopper{ops::Backend::sm90, nullptr};
+constexpr std::int64_t kM = 16384, kN = 131080, kK = 16;  // M N = 2^31 + 131072
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+static_assert(kM * kN > std::int64_t{1} << 31 && kN % 8 == 0);
+constexpr std::int64_t kRows[] = {0, 129, 8191, 16382, 16383};
+
+/// Small integers, so that no sum is rounded.
+double a_value(std::int64_t m, std::int64_t k) { return static_cast<double>((3 * m + 5 * k + m * k) % 3 - 1); }
+double b_value(std::int64_t n, std::int64_t k) { return static_cast<double>((7 * n + 2 * k + n * k) % 5 - 2); }
+double product(std::int64_t m, std::int64_t n) {
+  double sum = 0;
+  for (std::int64_t k = 0; k < kK; ++k) sum += a_value(m, k) * b_value(n, k);
+  return sum;
+}
+double positive(double x) { return std::max(x, 0.0); }
+
+/// A matrix on the device, poisoned, or filled by value(row, column).
+class Large {
+ public:
+  Large(DType type, std::int64_t rows, std::int64_t cols, std::int64_t pitch)
+      : type_(type), rows_(rows), cols_(cols), pitch_(pitch), data_(static_cast<std::size_t>(rows * pitch * size())) {
+    data_.fill(0xff);
+  }
+  Large(DType type, std::int64_t rows, std::int64_t cols) : Large(type, rows, cols, cols) {}
+  template <class F>
+  Large(DType type, std::int64_t rows, std::int64_t cols, const F& value) : Large(type, rows, cols) {
+    std::vector<unsigned char> host(data_.size());
+    for (std::int64_t m = 0; m < rows; ++m)
+      for (std::int64_t n = 0; n < cols; ++n) store_element(host.data() + (m * cols + n) * size(), type, value(m, n));
+    data_.upload(host.data(), host.size());
+  }
+
+  Matrix matrix() const { return {data_.data(), type_, rows_, cols_, pitch_}; }
+  Vector vector() const { return {data_.data(), type_, rows_ * cols_}; }
+  void fill(unsigned char byte) { data_.fill(byte); }
+
+  /// Rows kRows of it against expected(row, column).
+  template <class F>
+  void expect(const char* name, const F& expected, double relative = 0) const {
+    std::vector<unsigned char> row(static_cast<std::size_t>(cols_ * size()));
+    for (const std::int64_t m : kRows) {
+      data_.download(row.data(), row.size(), static_cast<std::size_t>(m * pitch_ * size()));
+      for (std::int64_t n = 0; n < cols_; ++n) {
+        const double x = load_element(row.data() + n * size(), type_), y = expected(m, n);
+        ASSERT_TRUE(std::fabs(x - y) <= relative * std::fabs(y))
+            << name << ": got " << x << ", expected " << y << " at row " << m << ", column " << n;
+      }
+    }
+  }
+
+ private:
+  std::int64_t size() const { return size_of(type_); }
+
+  DType type_;
+  std::int64_t rows_, cols_, pitch_;
+  sm90::DeviceBuffer data_;
+};
+
+class LargeOutputs : public OnHopper {
+ protected:
+  void SetUp() override {
+    OnHopper::SetUp();
+    if (IsSkipped()) return;
+    if (small_only()) GTEST_SKIP() << "CODA_TEST_SMALL is set";
+    if (free_device_memory() < static_cast<std::size_t>(24 * kGiB)) GTEST_SKIP() << "less than 24 GiB are free";
+    a_.emplace(DType::bf16, kM, kK, a_value);
+    b_.emplace(DType::bf16, kN, kK, b_value);
+    b_nn_.emplace(DType::bf16, kK, kN, [](std::int64_t k, std::int64_t n) { return b_value(n, k); });
+  }
+  ConstMatrix a() const { return a_->matrix(); }
+  ConstMatrix b() const { return b_->matrix(); }
+  ConstMatrix b_nn() const { return b_nn_->matrix(); }
+  static double row_factor(std::int64_t m) { return m % 2 == 0 ? 2 : 0.5; }
+  static Large rstd() {
+    return {DType::fp32, kM, 1, [](std::int64_t m, std::int64_t) { return row_factor(m); }};
+  }
+
+ private:
+  std::optional<Large> a_, b_, b_nn_;
+};
+
+TEST_F(LargeOutputs, OfGemm) {
+  const Large bias(DType::bf16, kN, 1, [](std::int64_t n, std::int64_t) { return static_cast<double>(n % 7); });
+  // The second pitch leaves no row at 16 bytes: that way has no fused kernel. Without a bias cuBLASLt does it all.
+  for (const std::int64_t pitch : {kN, kN + 1}) {
+    for (const bool biased : {true, false}) {
+      Large out(DType::bf16, kM, kN, pitch);
+      ops::gemm({.a = a(),
+                 .b = b(),
+                 .bias = biased ? ConstVector(bias.vector()) : ConstVector(),
+                 .out = out.matrix(),
+                 .on = kHopper});
+      out.expect("out", [&](std::int64_t m, std::int64_t n) {
+        return product(m, n) + (biased ? static_cast<double>(n % 7) : 0);
+      });
+    }
+  }
+}
+
+TEST_F(LargeOutputs, OfGemmNormGlu) {
+  const Large scale = rstd();
+  Large preact(DType::bf16, kM, kN), out(DType::bf16, kM, kN / 2);
+  for (const Layout layout : {Layout::nt, Layout::nn}) {
+    preact.fill(0xff), out.fill(0xff);
+    ops::gemm_norm_glu({.a = a(),
+                        .b = layout == Layout::nt ? b() : b_nn(),
+                        .layout = layout,
+                        .norm = {.rstd = scale.vector()},
+                        .function = ops::Glu::reglu,
+                        .preact = preact.matrix(),
+                        .out = out.matrix(),
+                        .on = kHopper});
+    const auto z = [](std::int64_t m, std::int64_t n) { return row_factor(m) * product(m, n); };
+    preact.expect("preact", z);
+    // A product of two such values may need one bit more than bf16 has.
+    out.expect("out", [&](std::int64_t m, std::int64_t n) { return positive(z(m, 2 * n)) * z(m, 2 * n + 1); }, 0x1p-8);
+  }
+}
+
+TEST_F(LargeOutputs, OfGemmResidual) {
+  Large residual(DType::bf16, kM, kN), h(DType::bf16, kM, kN);
+  residual.fill(0);
+  const Large sums(DType::fp32, kM, ops::tiles_n(kN, ops::Backend::sm90));
+  ops::gemm_residual({.a = a(),
+                      .b = b(),
+                      .residual = residual.matrix(),
+                      .x = residual.matrix(),
+                      .h = h.matrix(),
+                      .sum_sq = sums.matrix(),
+                      .on = kHopper});
+  residual.expect("x", product);
+  h.expect("h", product);
+  sums.expect("sum_sq", [](std::int64_t m, std::int64_t t) {
+    double sum = 0;
+    for (std::int64_t n = 128 * t; n < std::min(128 * (t + 1), kN); ++n) sum += product(m, n) * product(m, n);
+    return sum;
+  });
+}
+
+TEST_F(LargeOutputs, OfGemmLse) {
+  Large logits(DType::bf16, kM, kN);
+  const std::int64_t tiles = ops::tiles_n(kN, ops::Backend::sm90);
+  const Large max(DType::fp32, kM, tiles), sum(DType::fp32, kM, tiles);
+  ops::gemm_lse(
+      {.a = a(), .b = b(), .logits = logits.matrix(), .max = max.matrix(), .sum = sum.matrix(), .on = kHopper});
+  logits.expect("logits", product);
+  max.expect("max", [](std::int64_t m, std::int64_t t) {
+    double most = -1e9;
+    for (std::int64_t n = 128 * t; n < std::min(128 * (t + 1), kN); ++n) most = std::max(most, product(m, n));
+    return most;
+  });
+}
+
+TEST_F(LargeOutputs, OfGemmGluBackward) {
+  constexpr std::int64_t kHalf = kN / 2;
+  const Large weight(DType::bf16, kK, kHalf, [](std::int64_t k, std::int64_t n) { return b_value(n, k); });
+  Large preact(DType::bf16, kM, kN);
+  preact.fill(0x40);  // 0x4040 is 3 in bf16
+  ops::gemm_glu_backward({.a = a(),
+                          .b = weight.matrix(),
+                          .function = ops::Glu::reglu,
+                          .preact = preact.matrix(),
+                          .dpreact = preact.matrix(),
+                          .on = kHopper});
+  preact.expect("dpreact", [](std::int64_t m, std::int64_t n) { return 3 * product(m, n / 2); });
+}
+
+TEST_F(LargeOutputs, OfGemmRmsBackward) {
+  const Large scale = rstd(), term(DType::fp32, kM, 1, [](std::int64_t, std::int64_t) { return 1.0; });
+  Large x(DType::bf16, kM, kN);
+  x.fill(0x40);
+  ops::gemm_rms_backward({.a = a(),
+                          .b = b_nn(),
+                          .x = x.matrix(),
+                          .rstd = scale.vector(),
+                          .row_term = term.vector(),
+                          .dx = x.matrix(),
+                          .on = kHopper});
+  x.expect("dx", [](std::int64_t m, std::int64_t n) { return row_factor(m) * (product(m, n) - 3 * row_factor(m)); });
+}
+
+TEST_F(LargeOutputs, OfCrossEntropyBackward) {
+  Large z(DType::bf16, kM, kN);
+  z.fill(0);
+  const Large lse(DType::fp32, kM, 1, [](std::int64_t, std::int64_t) { return std::log(static_cast<double>(kN)); }),
+      dloss(DType::fp32, kM, 1, [](std::int64_t, std::int64_t) { return 1.0; }),
+      target(DType::int64, kM, 1, [](std::int64_t m, std::int64_t) { return static_cast<double>(kN - 1 - m); });
+  ops::cross_entropy_backward({.preact = z.matrix(),
+                               .target = target.vector(),
+                               .lse = lse.vector(),
+                               .dloss = dloss.vector(),
+                               .dz = z.matrix(),
+                               .on = kHopper});
+  z.expect(
+      "dz",
+      [](std::int64_t m, std::int64_t n) { return 1.0 / static_cast<double>(kN) - (n == kN - 1 - m ? 1.0 : 0.0); },
+      0x1p-8);
+}
+
+TEST_F(LargeOutputs, OfCast) {
+  Large in(DType::bf16, kM, kN), out(DType::fp16, kM, kN);
+  in.fill(0x40);
+  ops::cast({.in = in.matrix(), .out = out.matrix(), .on = kHopper});
+  out.expect("out", [](std::int64_t, std::int64_t) { return 3.0; });
+}
+
+}  // namespace
+}  // namespace coda::test::gpu

@@ -1,0 +1,101 @@
+// Every variant of every program on both of its ways through Hopper: the fused kernel, and the product followed by the
+// program as a kernel of its own.
+#include <map>
+
+#include "tests/gpu/device.h"
+#include "tests/gpu/run.h"
+#include "tests/gpu/settings.h"
+
+namespace coda::test::gpu {
+namespace {
+
+class Programs : public OnHopper {};
+
+/// Kernels that the call enqueues.
+int kernels_of(const Execution& run, const Stream& stream) {
+  return Graph(stream, [&] { run.call(stream.get()); }).kernels();
+}
+
+TEST_F(Programs, HoldTheBoundOnBothWays) {
+  // Ragged in all sides but for chunks of 16 bytes; more than one tile each way.
+  constexpr Shape kShapes[] = {{300, 264, 136}, {77, 392, 72}};
+  const Stream stream;
+  std::uint64_t seed = 1000;
+  for (const Program& program : programs()) {
+    for (int variant = 0; variant < program.variants; ++variant) {
+      for (const DType type : {DType::bf16, DType::fp16}) {
+        for (const bool exact : {false, true}) {
+          if (small_only() && exact) continue;
+          const Options options{
+              .type = type, .layout = program.natural, .exact = exact, .whole_chunks = true, .seed = ++seed};
+          const Problem problem =
+              draw(program, variant, options, small_only() ? Shape{130, 136, 72} : kShapes[seed % 2]);
+          const Expected expected = expected_of(problem);
+          for (const Placement placement : {Placement::aligned, Placement::ragged}) {
+            EXPECT_EQ(check_on_hopper(problem, placement, expected, stream.get()), "")
+                << (placement == Placement::aligned ? "16-byte rows" : "no 16-byte rows");
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Programs, HoldTheBoundInEveryLayout) {
+  const Stream stream;
+  std::uint64_t seed = 2000;
+  for (const Program& program : programs()) {
+    if (!program.any_layout) continue;
+    for (int variant = 0; variant < program.variants; ++variant) {
+      for (const Layout layout : {Layout::nt, Layout::nn, Layout::tn}) {
+        if (small_only() && (layout == program.natural || layout == Layout::tn)) continue;
+        const DType type = ++seed % 2 == 0 ? DType::bf16 : DType::fp16;
+        const Options options{.type = type, .layout = layout, .whole_chunks = true, .seed = seed};
+        const Problem problem = draw(program, variant, options, {130, 136, 72});
+        EXPECT_EQ(check_on_hopper(problem, Placement::aligned, expected_of(problem), stream.get()), "");
+      }
+    }
+  }
+}
+
+/// These are what a model runs: each must be one kernel where its matrices allow it, or the speed is gone unnoticed.
+TEST_F(Programs, OfAModelAreOneKernel) {
+  struct Expectation {
+    const char* program;
+    int variant;
+    Layout layout;
+    int after;  // kernels of the reductions that the problem runs after it
+  };
+  constexpr Expectation kExpected[] = {
+      {"gemm", 0, Layout::nt, 0},
+      {"gemm", 0, Layout::nn, 0},
+      {"gemm_residual", 0, Layout::nt, 1},
+      {"gemm_residual", 1, Layout::nt, 1},
+      {"gemm_norm", 0, Layout::nt, 0},
+      {"gemm_norm", 6, Layout::nt, 0},
+      {"gemm_norm_glu", 0, Layout::nt, 0},
+      {"gemm_norm_rope", 0, Layout::nt, 0},
+      {"gemm_norm_qknorm_rope", 0, Layout::nt, 0},
+      {"gemm_lse", 0, Layout::nt, 1},
+      {"gemm_rms_backward", 0, Layout::nn, 0},
+      {"gemm_glu_backward", 0, Layout::nn, 0},
+      {"gemm_activation_backward", 1, Layout::nn, 0},
+  };
+  std::map<std::string, Program> by_name;
+  for (const Program& p : programs()) by_name[p.name] = p;
+  const Stream stream;
+  for (const Expectation& e : kExpected) {
+    const Options options{.layout = e.layout, .whole_chunks = true, .everything = true, .seed = 5};
+    // As many tiles as the chip has multiprocessors, and more: small outputs may take the other way for speed.
+    const Problem problem = draw(by_name.at(e.program), e.variant, options, {2048, 2048, 256});
+    Execution run(problem, ops::Backend::sm90, problem.type);
+    run.reset(stream.get());
+    EXPECT_EQ(kernels_of(run, stream) - e.after, 1) << problem.name;
+    Execution ragged(problem, ops::Backend::sm90, problem.type, Placement::ragged);
+    ragged.reset(stream.get());
+    EXPECT_GE(kernels_of(ragged, stream) - e.after, 2) << problem.name << ", no 16-byte rows";
+  }
+}
+
+}  // namespace
+}  // namespace coda::test::gpu

@@ -1,0 +1,156 @@
+// Casts, squared norms and AdamW through the checked calls on the CPU.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "coda/ops/ops.h"
+#include "tests/support/accuracy.h"
+#include "tests/support/random.h"
+
+namespace coda::test {
+namespace {
+
+template <class F>
+void for_types(const F& f) {
+  f(bf16());
+  f(fp16());
+  f(float());
+  f(double());
+}
+
+TEST(Optimizer, cast_rounds_once_in_every_direction) {
+  Random random(1);
+  for_types([&](auto from) {
+    for_types([&](auto to) {
+      using In = decltype(from);
+      using Out = decltype(to);
+      const Mat x = normal_mat(random, 37, 19, 1, dtype_of<In>);
+      Guarded<In> in(x, {.pitch = 23});
+      Guarded<Out> out(37, 19, {.pitch = 20});
+      ops::cast({.in = in.any_matrix(), .out = out.any_matrix()});
+      Mat ref = x;
+      for (double& e : ref.v) e = reference::Round::to(dtype_of<Out>)(e);
+      EXPECT_EQ(check_exact("out", out.mat(), ref), "") << name_of(dtype_of<In>) << " to " << name_of(dtype_of<Out>);
+      out.expect_guards_intact("out");
+    });
+  });
+}
+
+TEST(Optimizer, squared_norm_accumulates_in_fp64) {
+  Random random(2);
+  for (const std::int64_t size : {0, 1, 7, 2048, 5003}) {
+    for_types([&](auto element) {
+      using T = decltype(element);
+      const Vec x = normal_vec(random, size, 1, dtype_of<T>);
+      auto in = guarded_vector<T>(x);
+      auto out = guarded_vector<double>({2.0});
+      double ref = 0;
+      for (const double e : x) ref += e * e;
+      for (const double beta : {0.0, 1.0}) {
+        ops::squared_norm({.x = in.any_vector(), .beta = beta, .out = out.any_vector()});
+        EXPECT_NEAR(out.get(0, 0), ref * (1 + beta), 1e-12 * ref) << name_of(dtype_of<T>) << " " << size;
+      }
+    });
+  }
+}
+
+struct State {
+  Guarded<float> master, m, v, gradient;
+  Guarded<bf16> weight;
+  Guarded<double> norm;
+
+  explicit State(const Mat& w)
+      : master(w),
+        m(Mat(w.rows, 1, 0.5)),
+        v(Mat(w.rows, 1, 0.25)),
+        gradient(Mat(w.rows, 1, 2.0)),
+        weight(w.rows, 1),
+        norm(Mat(1, 1, 4.0 * static_cast<double>(w.rows))) {}
+  ops::AdamW call() {
+    return {.master = master.any_vector(),
+            .m = m.any_vector(),
+            .v = v.any_vector(),
+            .weight = weight.any_vector(),
+            .gradient = gradient.any_vector(),
+            .rate = 0.01,
+            .weight_decay = 0.1,
+            .step = 3,
+            .gradient_scale = 0.5,
+            .squared_norm = norm.any_vector()};
+  }
+};
+
+TEST(Optimizer, adamw_is_its_formula) {
+  Random random(3);
+  const Mat w = normal_mat(random, 5003, 1, 1, DType::fp32);
+  for (const double clip : {0.0, 7.0}) {
+    State s(w);
+    ops::AdamW call = s.call();
+    call.clip_norm = clip;
+    ops::adamw(call);
+    const double norm = std::sqrt(4.0 * 5003) * 0.5;
+    const double g = clip > 0 ? 2.0 * 0.5 * clip / norm : 1.0;
+    const double m = 0.9 * 0.5 + 0.1 * g, v = 0.95 * 0.25 + 0.05 * g * g;
+    const double step = 0.01 * m / (1 - std::pow(0.9, 3)) / (std::sqrt(v / (1 - std::pow(0.95, 3))) + 1e-8);
+    for (std::int64_t i = 0; i < w.rows; ++i) {
+      ASSERT_NEAR(s.master.get(i, 0), w(i, 0) * (1 - 0.01 * 0.1) - step, 1e-6) << i;
+      ASSERT_NEAR(s.m.get(i, 0), m, 1e-6) << i;
+      ASSERT_NEAR(s.v.get(i, 0), v, 1e-6) << i;
+      ASSERT_EQ(s.weight.get(i, 0).bits, bf16(s.master.get(i, 0)).bits) << i;
+    }
+    s.weight.expect_guards_intact("weight");
+    s.master.expect_guards_intact("master");
+  }
+}
+
+TEST(Optimizer, adamw_changes_nothing_where_the_norm_is_not_finite) {
+  const Mat w(10, 1, 1.0);
+  for (const double norm : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    State s(w);
+    s.norm.put(0, 0, norm);
+    ops::adamw(s.call());
+    EXPECT_EQ(check_exact("master", s.master.mat(), w), "");
+    EXPECT_EQ(check_exact("m", s.m.mat(), Mat(10, 1, 0.5)), "");
+    EXPECT_NE(s.weight.unwritten("weight"), "");
+  }
+}
+
+TEST(Optimizer, bad_calls_are_named_and_change_nothing) {
+  const Mat w(10, 1, 1.0);
+  State s(w);
+  const auto expect = [&](const char* part, const std::function<void(ops::AdamW&)>& spoil) {
+    ops::AdamW call = s.call();
+    spoil(call);
+    try {
+      ops::adamw(call);
+      ADD_FAILURE() << "expected an error: " << part;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what() << "\nexpected: " << part;
+    }
+    EXPECT_EQ(check_exact("master", s.master.mat(), w), "");
+  };
+  expect("adamw: master: expected dtype fp32 or fp64, got bf16", [](auto& c) { c.master.dtype = DType::bf16; });
+  expect("adamw: m: expected 10 values, got 9", [](auto& c) { c.m.size = 9; });
+  expect("adamw: v: expected dtype fp32, got fp64", [](auto& c) { c.v.dtype = DType::fp64; });
+  expect("adamw: gradient: expected dtype bf16, fp16, fp32 or fp64", [](auto& c) { c.gradient.dtype = DType::int32; });
+  expect("adamw: rate: expected at least 0, got -1", [](auto& c) { c.rate = -1; });
+  expect("adamw: beta1: expected a number from 0 to below 1, got 1", [](auto& c) { c.beta1 = 1; });
+  expect("adamw: eps: expected a positive number, got 0", [](auto& c) { c.eps = 0; });
+  expect("adamw: step: expected a number from 1 on, got 0", [](auto& c) { c.step = 0; });
+  expect("adamw: squared_norm: expected the squared norm of all gradients", [](auto& c) {
+    c.clip_norm = 1;
+    c.squared_norm = {};
+  });
+  expect("adamw: v: expected memory of its own, got memory that overlaps the output m", [](auto& c) { c.v = c.m; });
+  EXPECT_THROW(ops::squared_norm({.x = s.gradient.any_vector(), .beta = 0.5, .out = s.norm.any_vector()}), Error);
+  EXPECT_THROW(ops::squared_norm({.x = s.gradient.any_vector(), .out = s.gradient.any_vector()}), Error);
+  EXPECT_THROW(ops::cast({.in = s.gradient.any_matrix(), .out = s.gradient.any_matrix()}), Error);
+}
+
+}  // namespace
+}  // namespace coda::test
