@@ -41,25 +41,4 @@ else()
 endif()
 unset(_coda_no_cuda)
 
-# coda_device_options(<target>): flags for .cu files, and a compiler launcher that fails on spills and serialised wgmma.
-function(coda_device_options target)
-  target_include_directories(${target} SYSTEM PRIVATE "${CODA_CUTLASS_DIR}/include"
-                                                      "${CODA_CUTLASS_DIR}/tools/util/include")
-  # NDEBUG in every build type: an assert in the main loop is a call, which makes ptxas serialise wgmma.
-  target_compile_options(
-    ${target}
-    PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20> # CMake 3.25 does not know that nvcc has C++20
-            $<$<COMPILE_LANGUAGE:CUDA>:-O3>
-            $<$<COMPILE_LANGUAGE:CUDA>:-DNDEBUG>
-            $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>
-            $<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a>
-            $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>
-            # 20012: host/device markers on a defaulted function; 177: CUTLASS declares what it does not use;
-            # 554: a conversion that `requires` rules out for that type.
-            $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=20012,177,554>)
-  target_compile_definitions(${target} PRIVATE $<$<BOOL:${CODA_SM90_REDUCED}>:CODA_SM90_REDUCED>)
-  target_link_libraries(${target} PRIVATE CUDA::cudart_static)
-  set_target_properties(
-    ${target} PROPERTIES CUDA_RUNTIME_LIBRARY Static POSITION_INDEPENDENT_CODE ON
-                         CUDA_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/cmake/ptxas_gate.sh$<$<BOOL:${CODA_CCACHE}>:;${CODA_CCACHE}>")
-endfunction()
+include("${CMAKE_CURRENT_LIST_DIR}/CodaProgram.cmake")

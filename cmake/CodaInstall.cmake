@@ -22,3 +22,7 @@ configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/coda-config.cmake.in"
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/coda-config-version.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/coda-config.cmake" "${PROJECT_BINARY_DIR}/coda-config-version.cmake"
         DESTINATION "${_coda_package_dir}")
+if(CODA_CUDA_FOUND)
+  install(FILES "${PROJECT_SOURCE_DIR}/cmake/CodaProgram.cmake" DESTINATION "${_coda_package_dir}")
+  install(PROGRAMS "${PROJECT_SOURCE_DIR}/cmake/ptxas_gate.sh" DESTINATION "${_coda_package_dir}")
+endif()

@@ -55,7 +55,7 @@ fuzz() {
 # Each kernel once, in memory of its own size: what a tool watches is each access.
 sanitize_with() { # sanitize_with <tool> <log>
   local tool=$1 status=0
-  local watch=(compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20)
+  local watch=(compute-sanitizer --tool "$tool" "${extra[@]}" --error-exitcode 9 --print-limit 20)
   "${watch[@]}" build/cuda/tests/programs_test --gtest_brief=1 --gtest_filter='Programs.HoldTheBound*' || status=1
   [[ $tool != memcheck ]] || # wrong indices, too, must not lead outside
     "${watch[@]}" build/cuda/tests/extremes_test --gtest_brief=1 --gtest_filter='BadIndices.*' || status=1
@@ -65,6 +65,9 @@ sanitize() {
   local tool log jobs=() status=0
   export CODA_TEST_SMALL=1 CODA_TEST_SEPARATE_BUFFERS=1
   for tool in "$@"; do
+    # A test copies back elements that no call writes, such as the loss of a row without a target.
+    local extra=()
+    [[ $tool != initcheck ]] || extra=(--check-api-memory-access no)
     log=$logs/sanitize_$tool.log
     sanitize_with "$tool" >"$log" 2>&1 &
     jobs+=("$!:$tool:$log")

@@ -53,9 +53,8 @@ void print(const Entry& e) {
 }
 
 json as_json(const Entry& e) {
-  json j{{"name", e.name},        {"call", "coda::ops::" + e.call}, {"formula", e.formula},
-         {"product", e.product},  {"layouts", json::array()},       {"backends", {"cpu", "sm90"}},
-         {"ports", json::array()}};
+  json j{{"name", e.name},           {"call", "coda::ops::" + e.call}, {"formula", e.formula},  {"product", e.product},
+         {"layouts", json::array()}, {"backends", {"cpu", "sm90"}},    {"ports", json::array()}};
   if (e.product && e.any_layout) j["layouts"] = {"nt", "nn", "tn"};
   else if (e.product) j["layouts"] = {coda::name_of(e.layout)};
   for (const PortInfo& p : e.ports)

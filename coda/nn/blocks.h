@@ -1,24 +1,21 @@
-// The model as blocks of programs, forward and backward. A block is what lies between two attentions:
-//
-//   block_pre    embedding -> norm statistics -> QKV + scale + RoPE [+ norm of each head]
-//   block        out-proj + residual + partial norm -> finalize -> gate/up + scale + SwiGLU
-//                -> down + residual + partial norm -> finalize -> next QKV + scale + RoPE
-//   block_post   final norm -> logits and cross-entropy
-//
-// Nothing is computed here: every line is a call of ops/. M is the number of tokens of the batch.
+// The model as attentions and what lies between them, the layer calls of ops/layer.h, forward and backward. Nothing is
+// computed here: every line is a call. M is the number of tokens of the batch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "coda/nn/arena.h"
+#include "coda/core/tensor.h"
+#include "coda/core/traffic.h"
 #include "coda/nn/config.h"
 #include "coda/nn/weights.h"
-#include "coda/ops/ops.h"
+#include "coda/ops/layer.h"
 
 namespace coda::nn {
 
-/// What a layer keeps for its backward.
+/// What a layer keeps for its backward. For inference x_mid, rstd_mid, preact and qkv_preact are absent.
 struct LayerActivations {
   Matrix x;           // (M, H) residual stream before attention
   Vector rstd;        // (M) of x
@@ -37,50 +34,49 @@ struct Activations {
   ConstVector tokens;    // (M) int32
   ConstVector position;  // (M) int32
   std::vector<LayerActivations> layers;
-  Matrix x;        // (M, H) after the last layer
-  Vector rstd;     // (M) of x
-  Matrix h;        // (M, H) operand of the next product: stream times norm weight
-  Matrix y;        // (M, F)
-  Vector partial;  // row statistics of tiles, of any program
-  Matrix rotary;   // (positions, head_dim)
-  // Head: a block of rows at a time, so that (M, V) is never held when V is large.
-  Matrix logits;        // (rows, V)
-  Vector partial_max;   // of the blocks' (rows, tiles)
-  Vector target_logit;  // (rows)
-  Vector logits_lse;    // (M)
-  Vector loss;          // (M)
-  // Backward only.
-  Vector dloss;      // (M), 1 for each row
-  Matrix dx;         // (M, H)
-  Matrix dattended;  // (M, Q)
-  Matrix dqkv;       // (M, QKV)
-  Vector row_term;   // (M)
-  Vector dweight;    // (tiles_m, the widest norm weight)
+  Matrix x;                        // (M, H) after the last layer
+  Vector rstd;                     // (M) of x
+  Matrix h;                        // (M, H) operand of the head's product: x times the final norm's weight
+  Matrix rotary;                   // (positions, head_dim)
+  std::span<std::byte> workspace;  // temporaries of the layer calls
+  // Training only.
+  std::int64_t logit_rows = 0;  // rows of logits that the head's backward holds at a time
+  Vector logits_lse;            // (M)
+  Vector loss;                  // (M)
+  Vector dloss;                 // (M), 1 for each row
+  Matrix dx;                    // (M, H)
+  Matrix dattended;             // (M, Q)
+  Matrix dqkv;                  // (M, QKV)
 };
 
-/// The programs of a model on the activations of one batch.
+/// The layer calls' shape for `tokens` tokens.
+ops::LayerShape layer_shape(const ModelConfig& config, std::int64_t tokens);
+
+/// The layers of a model on the activations of one batch.
 class Blocks {
  public:
   Blocks(const ModelConfig& config, const Weights& weights) : config_(config), weights_(weights) {}
 
-  /// Embedding to the first QKV; then attention and the block after it for each layer. Leaves x, rstd and h.
+  /// Embedding to the final norm. Leaves x, rstd and h.
   void forward(Activations& a, Traffic& traffic) const;
   /// Loss of each row, with no logit kept.
   void loss(Activations& a, const ConstVector& targets, Traffic& traffic) const;
   /// out (M, V) = logits
   void logits(const Activations& a, const Matrix& out) const;
 
-  /// Loss of each row and, added to `gradients`, the gradients of their sum. Leaves the gradient of the residual
-  /// stream in dx; `backward` takes it from there.
-  void loss_and_gradient(Activations& a, const ConstVector& targets, Weights& gradients, Traffic& traffic) const;
-  void backward(Activations& a, Weights& gradients, Traffic& traffic) const;
+  /// Loss of each row and, added to `gradients`, the gradients of their sum. Overwrites what forward has left.
+  void backward(Activations& a, const ConstVector& targets, Weights& gradients, Traffic& traffic) const;
 
  private:
-  void project_qkv(Activations& a, std::size_t layer, Traffic& traffic) const;
-  void attend(Activations& a, std::size_t layer, Traffic& traffic) const;
-  void block(Activations& a, std::size_t layer, Traffic& traffic) const;
-  void block_backward(Activations& a, std::size_t layer, Weights& gradients, Traffic& traffic) const;
-  void qkv_backward(Activations& a, std::size_t layer, Weights& gradients, Traffic& traffic) const;
+  void block_pre(const Activations& a, Traffic& traffic) const;
+  void attend(const Activations& a, std::size_t layer, Traffic& traffic) const;
+  void block(const Activations& a, std::size_t layer, Traffic& traffic) const;
+  void block_post(const Activations& a, Traffic& traffic) const;
+  void block_post_backward(const Activations& a, const ConstVector& targets, Weights& gradients,
+                           Traffic& traffic) const;
+  void block_backward(const Activations& a, std::size_t layer, Weights& gradients, Traffic& traffic) const;
+  void attend_backward(const Activations& a, std::size_t layer, Traffic& traffic) const;
+  void block_pre_backward(const Activations& a, Weights& gradients, Traffic& traffic) const;
   ops::Heads heads(const Activations& a) const;
 
   const ModelConfig& config_;

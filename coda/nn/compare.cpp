@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -31,6 +30,9 @@ class Run {
     optimiser_.emplace(parameters_of(weights_), options.adamw);
   }
 
+  Run(const Run&) = delete;  // the network refers to the weights
+  Run& operator=(const Run&) = delete;
+
   /// The seconds of a step that learns nothing.
   double rehearse() {
     const double begin = now();
@@ -48,7 +50,9 @@ class Run {
       seconds += now() - begin;
     }
     const double scale = 1.0 / static_cast<double>(options_.tokens_per_step());
+    const double begin = now();
     optimiser_->step(gradient_views_, options_.schedule().at(number), scale);
+    optimiser_seconds_ += now() - begin;
     losses_.push_back(loss * scale);
     seconds_.push_back(seconds);
   }
@@ -60,6 +64,7 @@ class Run {
     return {1000 * median, network_->bytes_moved(), network_->bytes_held(), losses_};
   }
   double last_loss() const { return losses_.back(); }
+  double optimiser_seconds() const { return optimiser_seconds_; }
 
  private:
   static ModelConfig with_dtype(ModelConfig config, DType dtype) {
@@ -75,6 +80,7 @@ class Run {
   std::unique_ptr<Network> network_;
   std::optional<AdamW> optimiser_;
   std::vector<double> losses_, seconds_;
+  double optimiser_seconds_ = 0;
 };
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
@@ -101,60 +107,55 @@ double Comparison::Row::largest_part() const {
 
 Comparison compare_with_unfused(const CompareOptions& options) {
   TrainOptions train = options.train;
-  if (train.steps == 0) train.steps = options.steps;  // else the first steps of a longer run are compared
+  if (train.steps == 0) train.steps = options.steps;
   train.check();
   const TextData data(train.data, train.data_options());
-  constexpr std::array dtypes{DType::fp32, DType::bf16};
-  std::vector<std::unique_ptr<Run>> runs;  // fused, unfused of each type
-  for (const DType dtype : dtypes) {
-    for (const bool fused : {true, false}) runs.push_back(std::make_unique<Run>(train, data, dtype, fused));
-  }
-  double seconds = 0;
-  for (const auto& run : runs) {
-    run->rehearse();  // makes oneDNN's kernels and lays the memory out
-    seconds += run->rehearse();
-  }
-  Comparison result;
-  result.tokens_per_step = train.tokens_per_step();
-  result.steps = options.steps;
-  if (options.minutes > 0) {
-    const double fits = 60 * options.minutes / (seconds * static_cast<double>(train.accumulation));
-    result.steps = std::clamp<std::int64_t>(std::llround(fits), 5, std::max<std::int64_t>(options.steps, 5));
-  }
-  const auto count = static_cast<std::int64_t>(dtypes.size());
-  Progress progress("compare", count * result.steps, 0, options.progress);
-  for (std::int64_t t = 0; t < count; ++t) {
-    Run &fused = *runs[static_cast<std::size_t>(2 * t)], &unfused = *runs[static_cast<std::size_t>(2 * t + 1)];
-    const DType dtype = dtypes[static_cast<std::size_t>(t)];
-    for (std::int64_t step = 0; step < result.steps; ++step) {
+  const DType own = train.model.dtype;
+  Comparison result{train.steps, train.tokens_per_step(), {}};
+  const double begin = now();
+  double optimiser = 0;  // seconds of a step that a rehearsal does not see
+  for (const DType dtype : {own, own == DType::fp32 ? DType::bf16 : DType::fp32}) {
+    Run fused(train, data, dtype, true), unfused(train, data, dtype, false);
+    for (Run* run : {&fused, &unfused}) run->rehearse();  // makes oneDNN's kernels and lays the memory out
+    std::int64_t steps = options.steps;
+    if (options.minutes > 0 && dtype != own) {
+      const double step = static_cast<double>(train.accumulation) * (fused.rehearse() + unfused.rehearse()) + optimiser;
+      steps = std::clamp<std::int64_t>(std::llround((60 * options.minutes - (now() - begin)) / step),
+                                       std::min<std::int64_t>(5, steps), steps);
+    }
+    Progress progress(fmt::format("compare in {}", name_of(dtype)), steps, 0, options.progress);
+    for (std::int64_t step = 0; step < steps; ++step) {
       // Who goes first changes, so that neither always finds the other's data in the cache.
       (step % 2 == 0 ? fused : unfused).step(step);
       (step % 2 == 0 ? unfused : fused).step(step);
-      progress.update(t * result.steps + step + 1, fmt::format("{} loss {:.4f} fused, {:.4f} unfused", name_of(dtype),
-                                                               fused.last_loss(), unfused.last_loss()));
+      progress.update(step + 1,
+                      fmt::format("loss {:.4f} fused, {:.4f} unfused", fused.last_loss(), unfused.last_loss()));
     }
+    progress.finish();
+    optimiser = (fused.optimiser_seconds() + unfused.optimiser_seconds()) / static_cast<double>(steps);
     result.rows.push_back({dtype, fused.measured(), unfused.measured()});
   }
-  progress.finish();
   return result;
 }
 
 std::string format_table(const Comparison& c) {
   std::string out =
-      fmt::format("fused against unfused: {} steps of {} tokens from the same weights\n\n", c.steps, c.tokens_per_step);
-  out += fmt::format("{:34}{:>10}{:>10}{:>16}\n", "", "fused", "unfused", "fused / unfused");
-  const auto line = [&](const char* dtype, const char* what, double fused, double unfused, int digits) {
-    out += fmt::format("{:34}{:>10.{}f}{:>10.{}f}{:>16.2f}\n", fmt::format("{}  {}", dtype, what), fused, digits,
-                       unfused, digits, ratio(fused, unfused));
-  };
+      fmt::format("fused against unfused, from the same weights on the same batches of {} tokens\n", c.tokens_per_step);
   for (const Comparison::Row& row : c.rows) {
-    const char* dtype = name_of(row.dtype);
+    const std::string steps = row.steps() == c.steps ? fmt::format("all {} steps of the run", c.steps)
+                                                     : fmt::format("the first {} of {} steps", row.steps(), c.steps);
+    out += fmt::format("\n{:38}{:>10}{:>10}{:>16}\n", fmt::format("{}, {}", name_of(row.dtype), steps), "fused",
+                       "unfused", "fused / unfused");
+    const auto line = [&](const char* what, double fused, double unfused, int digits) {
+      out += fmt::format("  {:36}{:>10.{}f}{:>10.{}f}{:>16.2f}\n", what, fused, digits, unfused, digits,
+                         ratio(fused, unfused));
+    };
     const auto mega = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-    line(dtype, "time of a step, ms", row.fused.milliseconds, row.unfused.milliseconds, 1);
-    line(dtype, "activations moved, MB", mega(row.fused.bytes_moved), mega(row.unfused.bytes_moved), 1);
-    line(dtype, "activations held, MB", mega(row.fused.bytes_held), mega(row.unfused.bytes_held), 1);
-    line(dtype, "loss of the last step, nats", row.fused.losses.back(), row.unfused.losses.back(), 4);
-    out += fmt::format("{:34}{:>10}  ({:.4f} %)\n", fmt::format("{}  largest difference, nats", dtype),
+    line("time of a step, ms", row.fused.milliseconds, row.unfused.milliseconds, 1);
+    line("activations moved, MB", mega(row.fused.bytes_moved), mega(row.unfused.bytes_moved), 1);
+    line("activations held, MB", mega(row.fused.bytes_held), mega(row.unfused.bytes_held), 1);
+    line("loss of the last step, nats", row.fused.losses.back(), row.unfused.losses.back(), 4);
+    out += fmt::format("  {:36}{:>10}  ({:.4f} %)\n", "largest difference over the steps",
                        fmt::format("{:.2e}", row.largest_difference()), 100 * row.largest_part());
   }
   return out;
@@ -169,7 +170,8 @@ std::string format_json(const Comparison& c) {
                                   {"losses", m.losses}};
   };
   for (const Comparison::Row& row : c.rows) {
-    out[name_of(row.dtype)] = {{"fused", measured(row.fused)},
+    out[name_of(row.dtype)] = {{"steps", row.steps()},
+                               {"fused", measured(row.fused)},
                                {"unfused", measured(row.unfused)},
                                {"largest_difference", row.largest_difference()},
                                {"largest_part", row.largest_part()}};

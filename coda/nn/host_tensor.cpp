@@ -35,12 +35,9 @@ std::string to_string(const Shape& shape) {
 
 HostTensor::HostTensor(DType dtype, Shape shape)
     : dtype_(dtype), shape_(std::move(shape)), size_(element_count(shape_, dtype)) {
-  constexpr std::size_t alignment = 64;
-  // aligned_alloc wants a multiple of the alignment; an empty tensor still gets an address of its own.
-  const std::size_t rounded = (byte_count() / alignment + 1) * alignment;
-  data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
+  data_ = cpu::allocate(byte_count() + 1);  // an empty tensor still gets an address of its own
   if (!data_) throw std::bad_alloc();
-  std::memset(data_.get(), 0, rounded);
+  std::memset(data_.get(), 0, byte_count());
 }
 
 HostTensor HostTensor::clone() const {

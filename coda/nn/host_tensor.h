@@ -3,12 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "coda/backend/cpu/memory.h"
 #include "coda/core/tensor.h"
 
 namespace coda::nn {
@@ -57,13 +56,10 @@ class HostTensor {
   ConstVector vector() const { return {data(), dtype_, size_}; }
 
  private:
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
   std::size_t byte_count() const { return static_cast<std::size_t>(size_ * size_of(dtype_)); }
   void expect(DType asked) const;
 
-  std::unique_ptr<std::byte[], Free> data_;
+  cpu::Memory data_;
   DType dtype_ = DType::fp32;
   Shape shape_;
   std::int64_t size_ = 0;

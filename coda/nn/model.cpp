@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "coda/core/error.h"
+#include "coda/nn/arena.h"
 #include "coda/nn/convert.h"
 
 namespace coda::nn {
@@ -13,6 +14,11 @@ namespace {
 // Logits that are held at a time, in elements; rows of them are a multiple of the programs' tile.
 constexpr std::int64_t kLogits = std::int64_t{1} << 22;
 constexpr std::int64_t kTileRows = 256;
+
+std::span<std::byte> lay_out_bytes(Arena& arena, std::int64_t count) {
+  const Vector piece = arena.vector(DType::fp64, (count + 7) / 8);
+  return {static_cast<std::byte*>(piece.data), static_cast<std::size_t>(count)};
+}
 
 /// The activations of `batch` sequences of `seq` tokens. For inference the layers share all but their QKV.
 void lay_out(Arena& arena, const ModelConfig& c, std::int64_t batch, std::int64_t seq, bool training, Activations& a) {
@@ -30,12 +36,7 @@ void lay_out(Arena& arena, const ModelConfig& c, std::int64_t batch, std::int64_
       l = a.layers[0];
     }
     l.qkv = l.context = arena.matrix(t, m, c.qkv_rows());
-    if (!training) {
-      // A program may overwrite the residual stream that it reads.
-      l.x_mid = l.x;
-      l.rstd_mid = l.rstd;
-      continue;
-    }
+    if (!training) continue;
     if (c.qk_norm) l.qkv_preact = arena.matrix(t, m, c.qkv_rows());
     l.lse = arena.matrix(stats, m, c.heads);
     l.x_mid = arena.matrix(t, m, c.hidden);
@@ -45,28 +46,21 @@ void lay_out(Arena& arena, const ModelConfig& c, std::int64_t batch, std::int64_
   a.x = training ? arena.matrix(t, m, c.hidden) : a.layers[0].x;
   a.rstd = training ? arena.vector(stats, m) : a.layers[0].rstd;
   a.h = arena.matrix(t, m, c.hidden);
-  a.y = arena.matrix(t, m, c.ffn);
   a.rotary = arena.matrix(stats, seq, c.head_dim);
-  std::int64_t tiles = std::max({ops::tiles_n(c.hidden), ops::tiles_n(c.ffn), ops::tiles_n(c.qkv_rows())});
-  if (c.qk_norm) tiles = std::max(tiles, ops::head_tiles_n(c.qkv_rows(), c.head_dim));
+  ops::LayerShape shape = layer_shape(c, m);
+  std::int64_t workspace = std::max({ops::block_pre_workspace_bytes(shape), ops::block_workspace_bytes(shape)});
   if (training) {
-    const std::int64_t rows = std::min(m, std::max(kLogits / c.vocab / kTileRows, std::int64_t{1}) * kTileRows);
-    const std::int64_t head_tiles = ops::tiles_n(c.vocab);
-    a.logits = arena.matrix(t, rows, c.vocab);
-    a.partial_max = arena.vector(stats, rows * head_tiles);
-    a.target_logit = arena.vector(stats, rows);
+    a.logit_rows = shape.logit_rows = std::max(kLogits / c.vocab / kTileRows, std::int64_t{1}) * kTileRows;
+    workspace = std::max({workspace, ops::block_post_backward_workspace_bytes(shape),
+                          ops::block_backward_workspace_bytes(shape), ops::block_pre_backward_workspace_bytes(shape)});
     a.logits_lse = arena.vector(stats, m);
     a.loss = arena.vector(stats, m);
     a.dloss = arena.vector(stats, m);
     a.dx = arena.matrix(t, m, c.hidden);
     a.dattended = arena.matrix(t, m, c.q_rows());
     a.dqkv = arena.matrix(t, m, c.qkv_rows());
-    a.row_term = arena.vector(stats, m);
-    a.dweight = arena.vector(stats, ops::tiles_m(m) * std::max(c.hidden, c.qkv_rows()));
-    a.partial = arena.vector(stats, std::max(m * tiles, rows * head_tiles));
-  } else {
-    a.partial = arena.vector(stats, m * tiles);
   }
+  a.workspace = lay_out_bytes(arena, workspace);
 }
 
 /// The activations of the first `m` rows only.
@@ -78,12 +72,13 @@ Activations first_rows(const Activations& all, std::int64_t batch, std::int64_t 
     for (Matrix* matrix : {&l.x, &l.qkv_preact, &l.qkv, &l.context, &l.attended, &l.lse, &l.x_mid, &l.preact}) {
       matrix->rows = std::min(matrix->rows, m);
     }
-    l.rstd.size = l.rstd_mid.size = m;
+    l.rstd.size = m;
+    l.rstd_mid.size = std::min(l.rstd_mid.size, m);
   }
-  for (Matrix* matrix : {&a.x, &a.h, &a.y, &a.logits, &a.dx, &a.dattended, &a.dqkv}) {
+  for (Matrix* matrix : {&a.x, &a.h, &a.dx, &a.dattended, &a.dqkv}) {
     matrix->rows = std::min(matrix->rows, m);
   }
-  for (Vector* vector : {&a.rstd, &a.logits_lse, &a.loss, &a.dloss, &a.row_term}) {
+  for (Vector* vector : {&a.rstd, &a.logits_lse, &a.loss, &a.dloss}) {
     vector->size = std::min(vector->size, m);
   }
   return a;
@@ -155,8 +150,7 @@ double Model::forward_backward(const Batch& batch, Weights& gradients) {
   a.tokens = tokens_of(batch.inputs);
   traffic_.clear();
   blocks_.forward(a, traffic_);
-  blocks_.loss_and_gradient(a, tokens_of(batch.targets), gradients, traffic_);
-  blocks_.backward(a, gradients, traffic_);
+  blocks_.backward(a, tokens_of(batch.targets), gradients, traffic_);
   return sum(a.loss);
 }
 

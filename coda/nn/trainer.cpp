@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -166,21 +165,20 @@ Trainer::Speed Trainer::measure() {
     throw Error(Status::invalid_argument,
                 fmt::format("train: measure: expected a run that has not begun, got step {}", done_));
   }
-  const auto median_seconds = [](const auto& work) {
-    work();  // makes oneDNN's kernels and lays the memory out
-    std::array<double, 5> seconds{};
-    for (double& s : seconds) {
+  const auto seconds_of = [](const auto& work) {
+    work();                                                 // makes oneDNN's kernels and lays the memory out
+    double best = std::numeric_limits<double>::infinity();  // of a few: another process may hold the machine up
+    for (int i = 0; i < 5; ++i) {
       const double begin = now();
       work();
-      s = now() - begin;
+      best = std::min(best, now() - begin);
     }
-    std::sort(seconds.begin(), seconds.end());
-    return seconds[2];
+    return best;
   };
-  Speed speed{median_seconds([&] { step(); }), 0};
+  Speed speed{seconds_of([&] { step(); }), 0};
   if (const std::int64_t batches = data_.validation_batches(); batches > 0) {
     const Batch batch = data_.validation_batch(0);
-    speed.validation = static_cast<double>(batches) * median_seconds([&] { model_->loss(batch); });
+    speed.validation = static_cast<double>(batches) * seconds_of([&] { model_->loss(batch); });
   }
   start();
   return speed;

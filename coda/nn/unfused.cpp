@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "coda/nn/arena.h"
 #include "coda/nn/attention.h"
 #include "coda/nn/passes.h"
 

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "coda/core/arena.h"
 #include "coda/nn/model.h"
 
 namespace coda::nn {

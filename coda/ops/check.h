@@ -87,6 +87,7 @@ class Check {
 
   const char* operation_;
   Backend backend_;
+  void* stream_;
   List inputs_, outputs_;
 };
 

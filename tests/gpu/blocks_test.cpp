@@ -403,12 +403,17 @@ TEST_F(Blocks, TakeNoFurtherMemoryOfTheDevice) {
     runs.emplace_back(problem, ops::Backend::sm90, problem.type);
     runs.back().once(stream.get());
   }
-  const std::size_t before = free_device_memory();
-  for (int i = 0; i < 50; ++i) {
-    for (Execution& run : runs) run.call(stream.get());
+  // Other processes may take memory meanwhile, but not every time.
+  bool grows = true;
+  for (int attempt = 0; attempt < 10 && grows; ++attempt) {
+    const std::size_t before = free_device_memory();
+    for (int i = 0; i < 50; ++i) {
+      for (Execution& run : runs) run.call(stream.get());
+    }
+    stream.wait();
+    grows = free_device_memory() < before;
   }
-  stream.wait();
-  EXPECT_GE(free_device_memory(), before);
+  EXPECT_FALSE(grows) << "50 calls took memory of the device, ten times over";
 }
 
 TEST_F(Blocks, BadCallsAreNamedAndTheNextOneWorks) {

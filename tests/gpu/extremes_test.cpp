@@ -13,11 +13,12 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-const Program& program_of(const std::string& name) {
+const Program& program_of(const char* name) {
   static const std::vector<Program> all = programs();
-  for (const Program& p : all)
+  for (const Program& p : all) {
     if (p.name == name) return p;
-  throw std::logic_error("no program " + name);
+  }
+  throw std::logic_error(std::string("no program ") + name);
 }
 
 class Extremes : public OnHopper {

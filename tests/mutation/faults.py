@@ -16,6 +16,8 @@ TILE = "coda/backend/cpu/tile.h"
 LOOP = "coda/backend/cpu/gemm.cpp"
 PACK = "coda/backend/cpu/pack.h"
 KERNELS = "coda/backend/cpu/kernels.cpp"
+LAYER = "coda/ops/layer.cpp"
+MEMORY = "coda/ops/layer_memory.cpp"
 
 functions, simd, program = "epilogue_functions_test", "epilogue_simd_test", "epilogue_program_test"
 loop = "backend/cpu/gemm.cpp programs_linear_test"
@@ -27,6 +29,8 @@ rope = "ops/rope.cpp programs_rope_test"
 loss = "ops/loss.cpp programs_loss_test"
 kernels = "backend/cpu/kernels.cpp programs_backward_test"
 kernels_loss = "backend/cpu/kernels.cpp programs_loss_test"
+layer = "ops/layer.cpp layer_test"
+memory = "ops/layer_memory.cpp layer_test"
 
 FAULTS = [
     # ---- elementary functions
@@ -190,4 +194,20 @@ FAULTS = [
         "backend/cpu/kernels.cpp programs_extremes_test",
     ),
     (KERNELS, "l += o.z_loss * value * value", "l += o.z_loss * value", kernels_loss),
+    # ---- a layer in one call
+    (LAYER, ".dx_in = args.dx_next,", "", layer),
+    (LAYER, (".eps = args.eps, ", 1), "", layer),
+    (LAYER, (".eps = args.head_eps,", 0), "", layer),
+    (LAYER, "const Matrix x_mid = args.x_mid ? args.x_mid : x_out;", "const Matrix x_mid = x_out;", layer),
+    (
+        LAYER,
+        "weight_gradient(args, gradients.gate_up, args.beta,",
+        "weight_gradient(args, gradients.gate_up, 1,",
+        layer,
+    ),
+    (LAYER, "const double beta = first == 0 ? args.beta : 1;", "const double beta = args.beta;", layer),
+    (LAYER, "rows_of(args.x_last, first, rows)", "rows_of(args.x_last, 0, rows)", layer),
+    (LAYER, ("reduce_row_term(args.on, zdz, hidden,", 2), "reduce_row_term(args.on, zdz, 2 * hidden,", layer),
+    (MEMORY, "max = arena.matrix(stats, rows, tiles);", "max = arena.matrix(stats, rows, 1);", memory),
+    (MEMORY, ("y = arena.matrix(s.dtype, s.tokens, s.ffn);", 0), "y = h;", memory),
 ]

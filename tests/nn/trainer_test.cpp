@@ -238,22 +238,44 @@ TEST(TrainingErrors, ADamagedTrainingStateIsRefused) {
 
 TEST(Comparison, LossesOfFusedAndUnfusedStayTogether) {
   const Scratch scratch;
-  const TrainOptions options = small_run(scratch.write("text.txt", rhyme(20000)), 100);
-  CompareOptions compare{options, 20, 0, {}};
+  CompareOptions compare{small_run(scratch.write("text.txt", rhyme(20000)), 100), 20, 0, {}};
   compare.train.rate = 2e-3;
   compare.progress.mode = ProgressOptions::Mode::off;
   const Comparison result = compare_with_unfused(compare);
   ASSERT_EQ(result.rows.size(), 2U);
-  EXPECT_EQ(result.steps, 20);
+  EXPECT_EQ(result.steps, 100);
   EXPECT_TRUE(result.rows[0].largest_difference() <= 1e-4) << result.rows[0].largest_difference();
   EXPECT_TRUE(result.rows[1].largest_part() <= 1e-2) << result.rows[1].largest_part();
   for (const auto& row : result.rows) {
-    EXPECT_EQ(row.fused.losses.size(), 20U);
+    EXPECT_EQ(row.steps(), 20);
+    EXPECT_EQ(row.unfused.losses.size(), 20U);
     EXPECT_LT(row.fused.bytes_moved, row.unfused.bytes_moved);
     EXPECT_LT(row.fused.bytes_held, row.unfused.bytes_held);
   }
   EXPECT_NE(format_table(result).find("largest difference"), std::string::npos);
-  EXPECT_EQ(nlohmann::json::parse(format_json(result))["fp32"]["fused"]["losses"].size(), 20U);
+  EXPECT_NE(format_table(result).find("fp32, the first 20 of 100 steps"), std::string::npos) << format_table(result);
+  const auto json = nlohmann::json::parse(format_json(result));
+  EXPECT_EQ(json["fp32"]["fused"]["losses"].size(), 20U);
+  EXPECT_EQ(json["bf16"]["steps"], 20);
+}
+
+TEST(Comparison, IsOfTheRunThatTheTrainerMakes) {
+  const Scratch scratch;
+  CompareOptions compare{small_run(scratch.write("text.txt", rhyme(20000)), 30, DType::bf16), 30, 1e-6, {}};
+  compare.train.accumulation = 2;
+  compare.progress.mode = ProgressOptions::Mode::off;
+  const Comparison result = compare_with_unfused(compare);
+  ASSERT_EQ(result.rows.size(), 2U);
+  EXPECT_EQ(result.rows[0].dtype, DType::bf16);
+  Trainer trainer(compare.train);
+  for (const double loss : result.rows[0].fused.losses) {
+    ASSERT_EQ(trainer.step().loss, loss) << "step " << trainer.steps_done();
+  }
+  EXPECT_EQ(trainer.steps_done(), 30);
+  EXPECT_NE(format_table(result).find("bf16, all 30 steps of the run"), std::string::npos) << format_table(result);
+  // No time is left for the second type: it gets the least that says anything.
+  EXPECT_EQ(result.rows[1].dtype, DType::fp32);
+  EXPECT_EQ(result.rows[1].steps(), 5);
 }
 
 }  // namespace

@@ -138,8 +138,10 @@ struct Panels {
 };
 
 // Rows of a tile whose product is made, and whose epilogue is run, at a time: in blocks a kernel needs no more to be
-// fast, and 64 rows of fp32 are still in the nearest caches when the epilogue reads them.
-constexpr std::int64_t kStripe = 64;
+// fast, and 64 rows of fp32 are still in the nearest caches when the epilogue reads them. Of a long fp32 product all
+// rows at once: its panel of B does not stay in a second-level cache of 2 MiB from one stripe to the next.
+constexpr std::int64_t kStripe = 64, kLongK = 1024;
+std::int64_t stripe_of(DType stored, std::int64_t k) { return stored == DType::fp32 && k > kLongK ? kTileM : kStripe; }
 
 // Whether all tiles of this call can have their second operand in blocks, and there are enough of them to pay for that.
 bool should_block(const GemmCall& c) {
@@ -148,7 +150,8 @@ bool should_block(const GemmCall& c) {
   // A bf16 product that takes rows of B as they are stored is fast enough to be overtaken only by this much work.
   const std::int64_t enough = t == DType::bf16 && c.layout == Layout::nt ? 2 * kTileM : 2 * kStripe;
   if (c.m <= enough) return false;
-  for (const std::int64_t m : {std::min(c.m, kStripe), c.m % kStripe}) {
+  const std::int64_t stripe = stripe_of(t, c.k);
+  for (const std::int64_t m : {std::min(c.m, stripe), c.m % stripe}) {
     for (const std::int64_t n : {std::min(c.n, c.tile_n), c.n % c.tile_n}) {
       if (m > 0 && n > 0 && !has_blocked_product(t, m, n, c.k)) return false;
     }
@@ -163,14 +166,15 @@ struct Plan {
 
 Plan plan_of(const GemmCall& c, const Operand& a, const Operand& b) {
   if (c.k <= 0 || a.dtype == DType::fp64) return {Order::as_is, Order::as_is, kTileM};
+  const bool widen = needs_widening(a.dtype), one_tile = c.n <= c.tile_n;
   if (should_block(c)) {
-    const bool contiguous = a.k_stride == 1 && (a.free_stride == c.k || c.m == 1);
-    return {contiguous && !needs_widening(a.dtype) ? Order::as_is : Order::k_inner, Order::blocks, kStripe};
+    const bool contiguous = a.k_stride == 1 && a.free_stride == c.k;
+    return {contiguous && !widen ? Order::as_is : Order::k_inner, Order::blocks,
+            stripe_of(widen ? DType::fp32 : a.dtype, c.k)};
   }
   // Else packing pays where more than one tile reads an operand whose stored order oneDNN would have to change each
   // time (A stored (K, M); B stored (N, K) in fp32: its bf16 products take that order as it is), or a B whose rows all
   // fall into the same few sets of the cache.
-  const bool widen = needs_widening(a.dtype), one_tile = c.n <= c.tile_n;
   const bool aliased = b.k_stride * size_of(b.dtype) % 1024 == 0;
   const bool turn_b = b.free_stride != 1 && b.dtype == DType::fp32;
   return {widen || (a.k_stride != 1 && !one_tile) ? Order::k_inner : Order::as_is,

@@ -54,6 +54,8 @@ std::int64_t tile_n_for(const P& program) {
 
 /// Runs `program` on the product of a and b, which the layout reads as in `Layout`. T is bf16, fp16, float or double,
 /// accumulated in float (double for double). K = 0 gives a product of zeros; M = 0 or N = 0 does nothing.
+/// Results are bitwise the same for any number of threads. Few rows (up to 512 in bf16) may take another of oneDNN's
+/// kernels than many, so a row's last bits may depend on M, never on what the other rows hold.
 /// Throws Error(invalid_argument) if the shapes do not fit each other. Outputs must not overlap inputs that other
 /// tiles still read: a residual may be overwritten in place, an operand of the product may not.
 template <class T, Program P>

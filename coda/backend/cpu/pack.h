@@ -107,26 +107,27 @@ constexpr std::int64_t blocked_size(std::int64_t n, std::int64_t k) {
 
 namespace detail {
 
-using Pairs = lanes_t<std::uint32_t, 16>;  // 16 pairs of bf16
+using Words = lanes_t<std::uint32_t, 16>;  // 16 floats or pairs of bf16
 
-// Two of a's four-pair lanes and two of b's: first and first + step of each.
+// Two of a's four-word lanes and two of b's: first and first + step of each.
 template <int First, int Step, int... I>
-CODA_FN Pairs pick_lanes(Pairs a, Pairs b, std::integer_sequence<int, I...>) {
+CODA_FN Words pick_lanes(Words a, Words b, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(a, b, (16 * (I / 8) + 4 * (First + I / 4 % 2 * Step) + I % 4)...);
 }
 
-// out[j] = pair j of each of 16 rows, whole cache lines both ways.
-inline void transpose_pairs(const bf16* in, std::int64_t pitch, bf16* out, std::int64_t out_pitch) {
+// Row j of out = word j of each of 16 rows, whole cache lines both ways.
+template <class T>
+void transpose_words(const T* in, std::int64_t pitch, T* out, std::int64_t out_pitch) {
   constexpr auto lanes = std::make_integer_sequence<int, 16>{};
-  Pairs v[4][4];
-  CODA_UNROLL for (int i = 0; i < 16; ++i) std::memcpy(&v[i / 4][i % 4], in + i * pitch, sizeof(Pairs));
+  Words v[4][4];
+  CODA_UNROLL for (int i = 0; i < 16; ++i) std::memcpy(&v[i / 4][i % 4], in + i * pitch, sizeof(Words));
   CODA_UNROLL for (int i = 0; i < 4; ++i) transpose_lanes(v[i]);
   CODA_UNROLL for (int j = 0; j < 4; ++j) {
-    const Pairs low_01 = pick_lanes<0, 1>(v[0][j], v[1][j], lanes), high_01 = pick_lanes<2, 1>(v[0][j], v[1][j], lanes);
-    const Pairs low_23 = pick_lanes<0, 1>(v[2][j], v[3][j], lanes), high_23 = pick_lanes<2, 1>(v[2][j], v[3][j], lanes);
-    const Pairs columns[] = {pick_lanes<0, 2>(low_01, low_23, lanes), pick_lanes<1, 2>(low_01, low_23, lanes),
+    const Words low_01 = pick_lanes<0, 1>(v[0][j], v[1][j], lanes), high_01 = pick_lanes<2, 1>(v[0][j], v[1][j], lanes);
+    const Words low_23 = pick_lanes<0, 1>(v[2][j], v[3][j], lanes), high_23 = pick_lanes<2, 1>(v[2][j], v[3][j], lanes);
+    const Words columns[] = {pick_lanes<0, 2>(low_01, low_23, lanes), pick_lanes<1, 2>(low_01, low_23, lanes),
                              pick_lanes<0, 2>(high_01, high_23, lanes), pick_lanes<1, 2>(high_01, high_23, lanes)};
-    CODA_UNROLL for (int l = 0; l < 4; ++l) std::memcpy(out + (4 * l + j) * out_pitch, &columns[l], sizeof(Pairs));
+    CODA_UNROLL for (int l = 0; l < 4; ++l) std::memcpy(out + (4 * l + j) * out_pitch, &columns[l], sizeof(Words));
   }
 }
 
@@ -149,10 +150,19 @@ constexpr std::int64_t in_block(std::int64_t n, std::int64_t k) {
   return (k / kGroup * kBlockN + n) * kGroup + k % kGroup;
 }
 
+// 16 rows of `Cols` elements as floats, side by side.
+template <int Cols, class From>
+void widen_rows(const From* in, std::int64_t pitch, float* out) {
+  constexpr int kL = kLanes<float>;
+  for (int r = 0; r < 16; ++r) {
+    for (int c = 0; c < Cols; c += kL) load_as<kL>(in + r * pitch + c).store(out + r * Cols + c);
+  }
+}
+
 // Whole blocks whose columns are columns in memory.
 template <class From>
 void pack_block_kn(const From* in, std::int64_t pitch, float* out) {
-  copy_rows(in, kBlockK<float>, kBlockN, pitch, out);
+  widen_rows<kBlockN>(in, pitch, out);
 }
 inline void pack_block_kn(const bf16* in, std::int64_t pitch, bf16* out) {
   constexpr int kL = kSimdBytes / 2;
@@ -167,12 +177,16 @@ inline void pack_block_kn(const bf16* in, std::int64_t pitch, bf16* out) {
 // Whole blocks whose columns are rows in memory: 16 of the columns.
 template <class From>
 void pack_columns_nk(const From* in, std::int64_t pitch, float* out) {
-  alignas(64) float block[16 * 16];
-  transpose(in, 16, kBlockK<float>, pitch, block);
-  for (int k = 0; k < 16; ++k) std::memcpy(out + k * kBlockN, block + 16 * k, 16 * sizeof(float));
+  if constexpr (std::is_same_v<From, float>) {
+    transpose_words(in, pitch, out, kBlockN);
+  } else {
+    alignas(64) float block[16 * 16];
+    widen_rows<16>(in, pitch, block);
+    transpose_words(block, 16, out, kBlockN);
+  }
 }
 inline void pack_columns_nk(const bf16* in, std::int64_t pitch, bf16* out) {
-  transpose_pairs(in, pitch, out, 2 * kBlockN);
+  transpose_words(in, pitch, out, 2 * kBlockN);
 }
 
 }  // namespace detail

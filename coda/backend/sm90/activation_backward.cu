@@ -7,7 +7,6 @@ template <class T, class F>
 struct Tuning<GemmActivationBackward<T, F>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2>;
   static constexpr Layouts kLayouts = kBackward;
-  static constexpr std::int64_t kLeastRows = 9;
 };
 
 #define PROGRAMS(T)                                      \

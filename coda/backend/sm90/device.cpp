@@ -61,7 +61,7 @@ DeviceInfo device_info() {
   return info;
 }
 
-bool reachable(const void* address, std::string* why) {
+bool reachable(const void* address, void* stream, std::string* why) {
   struct Known {
     std::uintptr_t block = 0;
     int device = -1;
@@ -75,6 +75,9 @@ bool reachable(const void* address, std::string* why) {
   cudaPointerAttributes found{};
   if (cudaPointerGetAttributes(&found, address) != cudaSuccess) return cudaGetLastError(), true;
   if (found.type == cudaMemoryTypeUnregistered) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture) != cudaSuccess) cudaGetLastError();
+    if (capture != cudaStreamCaptureStatusNone) return true;
     if (why) *why = "host memory";
     return false;
   }

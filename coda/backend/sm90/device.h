@@ -22,9 +22,9 @@ bool available(std::string* why = nullptr);
 DeviceInfo device_info();
 
 /// Whether the current device can use the memory at `address`; if not, `why` says what it is. Host memory that CUDA
-/// does not know, and that of another device, cannot be used. An answer is remembered for a thread and 2 MiB of
-/// addresses.
-bool reachable(const void* address, std::string* why = nullptr);
+/// does not know, and that of another device, cannot be used. A good answer is remembered for a thread and 2 MiB of
+/// addresses. While `stream` is captured any address is good: what the graph will allocate is not there yet.
+bool reachable(const void* address, void* stream, std::string* why = nullptr);
 
 /// Memory of the current device. Throws Error(device_error) if there is not enough of it.
 class DeviceBuffer {

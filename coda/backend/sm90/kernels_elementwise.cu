@@ -15,7 +15,7 @@ using detail::kThreads;
 using detail::Launch;
 using Place = ChunkGrid::Place;
 
-/// Chunks of 8 elements if both matrices allow it, else single elements.
+/// Chunks of 16 bytes of the output if both matrices allow it, else single elements.
 template <class In, class Out, int C>
 struct Cast {
   static constexpr int kChunk = C, kItems = 4;
@@ -185,8 +185,10 @@ void cast(const char* op, const ConstMatrix& in, const Matrix& out, float scale,
                                       scale};
         detail::launch_elementwise(launch, kernel, rows, cols);
       };
-      const bool aligned = is_aligned(in, Chunk<In, 8>::kAlignment) && is_aligned(out, Chunk<Out, 8>::kAlignment);
-      aligned ? run(std::integral_constant<int, 8>()) : run(std::integral_constant<int, 1>());
+      // One store of 16 bytes a chunk: lanes that each stored two of them would leave every sector half written.
+      constexpr int kStored = 16 / static_cast<int>(sizeof(Out));
+      const bool aligned = is_aligned(in, Chunk<In, kStored>::kAlignment) && is_aligned(out, 16);
+      aligned ? run(std::integral_constant<int, kStored>()) : run(std::integral_constant<int, 1>());
     });
   });
 }
@@ -202,7 +204,8 @@ void fill(const char* op, const Matrix& out, double value, void* stream) {
       const Fill<T, C> kernel{static_cast<T*>(out.data), out.pitch, T(static_cast<float>(value))};
       detail::launch_elementwise(launch, kernel, rows, cols);
     };
-    is_aligned(out, 16) ? run(std::integral_constant<int, 8>()) : run(std::integral_constant<int, 1>());
+    constexpr int kStored = 16 / static_cast<int>(sizeof(T));
+    is_aligned(out, 16) ? run(std::integral_constant<int, kStored>()) : run(std::integral_constant<int, 1>());
   });
 }
 

@@ -7,13 +7,11 @@ template <class T>
 struct Tuning<GemmNormLse<T>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2>;
   static constexpr Layouts kLayouts = kForward;
-  static constexpr std::int64_t kLeastRows = 65;
 };
 template <class T>
 struct Tuning<GemmCrossEntropyBackward<T>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2>;
   static constexpr Layouts kLayouts = kForward;
-  static constexpr std::int64_t kLeastRows = 65;
 };
 
 #define PROGRAMS(T)                           \

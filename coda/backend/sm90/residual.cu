@@ -7,7 +7,6 @@ namespace coda::sm90 {
 template <class T, class Stat>
 struct Tuning<GemmResidual<T, Stat>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2>;
-  static constexpr std::int64_t kLeastRows = std::is_same_v<Stat, Moments<T>> ? 33 : 9;
 };
 
 #define PROGRAMS(T)                            \

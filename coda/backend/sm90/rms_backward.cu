@@ -7,7 +7,6 @@ template <class T>
 struct Tuning<GemmRmsBackward<T>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2, true>;
   static constexpr Layouts kLayouts = kBackward;
-  static constexpr std::int64_t kLeastRows = 9;
 };
 
 #define PROGRAMS(T) template struct Product<T, GemmRmsBackward<T>>;

@@ -13,7 +13,6 @@ template <class T>
 struct Tuning<GemmNormQkNormRope<T>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2, true>;
   static constexpr Layouts kLayouts = kForward;
-  static constexpr std::int64_t kLeastRows = 17;
 };
 
 #define PROGRAMS(T)                            \

@@ -1,9 +1,9 @@
 // The Hopper backend's functions in a library that was built without a CUDA toolkit.
 #include "coda/backend/sm90/blas.h"
-#include "coda/backend/sm90/kernels.h"
 #include "coda/backend/sm90/device.h"
-#include "coda/core/error.h"
+#include "coda/backend/sm90/kernels.h"
 #include "coda/backend/sm90/workspace.h"
+#include "coda/core/error.h"
 
 namespace coda::sm90 {
 
@@ -23,7 +23,7 @@ bool available(std::string* why) {
 }
 DeviceInfo device_info() { refuse("device_info"); }
 void synchronize() { refuse("synchronize"); }
-bool reachable(const void*, std::string*) { return true; }
+bool reachable(const void*, void*, std::string*) { return true; }
 
 DeviceBuffer::DeviceBuffer(std::size_t) { refuse("DeviceBuffer"); }
 DeviceBuffer::~DeviceBuffer() = default;

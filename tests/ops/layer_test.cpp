@@ -1,0 +1,519 @@
+// The layer calls on the CPU against the reference's layer, forward and backward.
+#include <gtest/gtest.h>
+
+#include "tests/ops/layer_case.h"
+
+namespace coda::test {
+namespace {
+
+using reference::Heads;
+
+const LayerDims kDims[] = {
+    {.m = 37, .hidden = 48, .ffn = 40, .heads = {4, 2, 2, 8}, .vocab = 61},
+    {.m = 40,
+     .hidden = 40,
+     .ffn = 56,
+     .heads = {4, 1, 1, 12},
+     .qk_norm = true,
+     .glu = ops::Glu::geglu_tanh,
+     .vocab = 30},
+    {.m = 261, .hidden = 264, .ffn = 136, .heads = {4, 1, 1, 48}, .vocab = 270},
+    {.m = 66, .hidden = 72, .ffn = 272, .heads = {6, 2, 2, 32}, .qk_norm = true, .vocab = 80},
+    {.m = 1, .hidden = 8, .ffn = 6, .heads = {2, 2, 2, 4}, .glu = ops::Glu::geglu_erf, .vocab = 5},
+    {.m = 20, .hidden = 24, .ffn = 16, .heads = {2, 1, 1, 6}, .qk_norm = true, .glu = ops::Glu::reglu, .vocab = 9},
+};
+
+/// body(case, numbers) for each type and shape; the case then has all of its memory checked.
+template <class Body>
+void for_layers(const Body& body) {
+  std::uint64_t seed = base_seed();
+  for (const DType type : {DType::bf16, DType::fp16, DType::fp32, DType::fp64}) {
+    for (const LayerDims& d : kDims) {
+      SCOPED_TRACE(std::string(coda::name_of(type)) + " " + name_of(d) + " seed=" + std::to_string(seed));
+      Case c = layer_case(type, d, seed++);
+      const LayerNumbers x(c.random, d, type);
+      body(c, x);
+      c.finish();
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+/// Outputs of several programs in a row: what is stored between them has the operands' precision, statistics included.
+void expect(Case& c, const char* name, const Mat& ref, const Mat& chain) {
+  c.expect_operand_precision(name, ref, chain);
+}
+void expect(Case& c, const char* name, const Vec& ref, const Vec& chain) {
+  c.expect_operand_precision(name, reference::column(ref), reference::column(chain));
+}
+
+/// Both of the reference's results of a computation: exact, and as the chain of the case's type has it.
+template <class F>
+auto both(const Case& c, const F& f) {
+  return std::pair{f(Round::exact()), f(c.round())};
+}
+
+void expect_feed_forward(Case& c, const reference::FeedForward& ref, const reference::FeedForward& chain,
+                         const char* x_out, const char* rstd_out) {
+  expect(c, "x_mid", ref.x_mid, chain.x_mid);
+  expect(c, "rstd_mid", ref.rstd_mid, chain.rstd_mid);
+  expect(c, "preact", ref.preact, chain.preact);
+  expect(c, x_out, ref.x_out, chain.x_out);
+  expect(c, rstd_out, ref.rstd_out, chain.rstd_out);
+}
+
+ops::LayerShape shape_of(const Case& c, const LayerDims& d) {
+  return {.dtype = c.type,
+          .tokens = d.m,
+          .hidden = d.hidden,
+          .ffn = d.ffn,
+          .vocabulary = d.vocab,
+          .heads = {.q = d.heads.q, .k = d.heads.k, .v = d.heads.v, .head_dim = d.heads.dim},
+          .qk_norm = d.qk_norm};
+}
+
+/// The call with temporaries in memory of the caller's, exactly as much as it asks for; nothing round it may change.
+template <class Call>
+void run_in(std::int64_t bytes, void (*run)(const Call&), Call call) {
+  Guarded<bf16> memory(1, bytes / 2);
+  call.workspace = {reinterpret_cast<std::byte*>(memory.data()), static_cast<std::size_t>(bytes)};
+  run(call);
+  EXPECT_EQ(memory.guard_damage("workspace"), "");
+}
+/// In every second case; in the others the library's own memory.
+template <class Call>
+void run_layer(const Case& c, std::int64_t bytes, void (*run)(const Call&), const Call& call) {
+  if (c.seed % 2 == 0) run(call);
+  else run_in(bytes, run, call);
+}
+
+TEST(Layer, BlockIsItsPrograms) {
+  for_layers([](Case& c, const LayerNumbers& x) {
+    run_layer(c, ops::block_workspace_bytes(shape_of(c, x.d)), ops::block, block_call(c, x));
+    const auto f = both(c, [&](Round r) { return reference::feed_forward(x.attended, x.x, x.w, x.o, r); });
+    const auto z = std::pair{reference::project(f.first.h, f.first.rstd_out, x.w, x.o),
+                             reference::project(f.second.h, f.second.rstd_out, x.w, x.o, c.round())};
+    expect_feed_forward(c, f.first, f.second, "x_next", "rstd_next");
+    expect(c, "qkv_preact", z.first.z, z.second.z);
+    expect(c, "qkv", z.first.y, z.second.y);
+  });
+}
+
+TEST(Layer, BlockPreIsItsPrograms) {
+  for_layers([](Case& c, const LayerNumbers& x) {
+    const LayerViews v(c, x);
+    const std::int64_t m = x.d.m, width = x.d.heads.width();
+    const ops::BlockPre call{.table = c.in(x.table),
+                             .token = c.indices(x.token, false),
+                             .next = v.next,
+                             .heads = v.heads,
+                             .eps = x.o.eps,
+                             .head_eps = x.o.head_eps,
+                             .x = c.out("x", m, x.d.hidden),
+                             .rstd = c.out_vec("rstd", m, c.stats),
+                             .qkv_preact = x.d.qk_norm ? c.out("qkv_preact", m, width) : Matrix(),
+                             .qkv = c.out("qkv", m, width)};
+    run_layer(c, ops::block_pre_workspace_bytes(shape_of(c, x.d)), ops::block_pre, call);
+    Mat stream(m, x.d.hidden), h = stream;
+    const auto run = [&](Round r) {
+      for (std::int64_t i = 0; i < m; ++i) {
+        for (std::int64_t j = 0; j < stream.cols; ++j) {
+          stream(i, j) = x.table(x.token[static_cast<std::size_t>(i)], j);
+          h(i, j) = r(stream(i, j) * x.w.next_norm[static_cast<std::size_t>(j)]);
+        }
+      }
+      const Mat squares = reference::block_sums(
+          m, stream.cols, stream.cols, r, [&](std::int64_t i, std::int64_t j) { return stream(i, j) * stream(i, j); });
+      const Vec rstd = reference::rms_finalize(squares, stream.cols, x.o.eps, r);
+      return std::pair{rstd, reference::project(h, rstd, x.w, x.o, r)};
+    };
+    const auto [ref, chain] = both(c, run);
+    c.expect_linear("x", stream, stream);
+    expect(c, "rstd", ref.first, chain.first);
+    expect(c, "qkv_preact", ref.second.z, chain.second.z);
+    expect(c, "qkv", ref.second.y, chain.second.y);
+  });
+}
+
+struct LossCase {
+  reference::LossOptions ref;
+  ops::LogitTransform transform;
+  ops::CrossEntropy options;
+};
+LossCase loss_case(const LayerDims& d) {
+  LossCase c;
+  if (d.m % 3 == 0) {
+    c = {.ref = {.scale = 0.75, .cap = 4, .smoothing = 0.125, .z_loss = 0.25},
+         .transform = {.scale = 0.75, .cap = 4},
+         .options = {.label_smoothing = 0.125, .z_loss = 0.25}};
+  }
+  c.ref.ignore_index = c.options.ignore_index = LayerNumbers::kIgnore;
+  return c;
+}
+
+TEST(Layer, BlockPostIsItsPrograms) {
+  for_layers([](Case& c, const LayerNumbers& x) {
+    const LossCase loss = loss_case(x.d);
+    ops::BlockPost call = block_post_call(c, x, true);
+    call.transform = loss.transform, call.options = loss.options;
+    ops::LayerShape shape = shape_of(c, x.d);
+    shape.label_smoothing = loss.options.label_smoothing != 0;
+    run_layer(c, ops::block_post_workspace_bytes(shape), ops::block_post, call);
+    const auto f = both(c, [&](Round r) { return reference::feed_forward(x.attended, x.x, x.w, x.o, r); });
+    const auto l = [&](const reference::FeedForward& forward, Round r) {
+      return reference::gemm_lse({forward.h, x.head}, reference::NormScale::rms(forward.rstd_out), x.target, x.d.vocab,
+                                 loss.ref, r)
+          .result;
+    };
+    const reference::Loss ref = l(f.first, {}), chain = l(f.second, c.round());
+    expect_feed_forward(c, f.first, f.second, "x_last", "rstd_last");
+    expect(c, "h", f.first.h, f.second.h);
+    expect(c, "lse", ref.lse, chain.lse);
+    expect(c, "loss", ref.loss, chain.loss);
+  });
+}
+
+// ---- backward
+
+/// Gradients, and what they hold before the call, rounded to their dtypes: values, zeros or NaN.
+struct Gradients {
+  Case& c;
+  DType type;
+  enum { values, zeros, poison } before = values;
+  std::vector<std::pair<std::string, Mat>> start = {};
+
+  Mat begin(const std::string& name, std::int64_t rows, std::int64_t cols, DType t) {
+    start.emplace_back(name, before == values ? normal_mat(c.random, rows, cols, 1, t)
+                                              : Mat(rows, cols, before == zeros ? 0 : std::nan("")));
+    return start.back().second;
+  }
+  Matrix matrix(const std::string& name, const Mat& weight) {
+    return c.in_place(name, begin(name, weight.rows, weight.cols, type), type);
+  }
+  Vector vector(const std::string& name, const Vec& weight) {
+    return c.in_place_vec(name, begin(name, reference::size(weight), 1, c.stats).v, c.stats);
+  }
+  void expect_added(const std::string& name, Mat ref, Mat chain) {
+    for (const auto& [which, held] : start) {
+      if (which != name) continue;
+      for (std::size_t i = 0; i < ref.v.size(); ++i) {
+        ref.v[i] += held.v[i];
+        chain.v[i] = c.round()(chain.v[i] + held.v[i]);
+      }
+    }
+    expect(c, name.c_str(), ref, chain);
+  }
+  void expect_added(const std::string& name, const Vec& ref, const Vec& chain) {
+    expect_added(name, reference::column(ref), reference::column(chain));
+  }
+};
+
+void expect_block_gradients(Case& c, Gradients& g, const reference::FeedForwardGradient& ref,
+                            const reference::FeedForwardGradient& chain) {
+  expect(c, "dpreact", ref.dpreact, chain.dpreact);
+  expect(c, "dx", ref.dx, chain.dx);
+  expect(c, "dattended", ref.dattended, chain.dattended);
+  g.expect_added("out", ref.out, chain.out);
+  g.expect_added("post_norm", ref.post_norm, chain.post_norm);
+  g.expect_added("gate_up", ref.gate_up, chain.gate_up);
+  g.expect_added("down", ref.down, chain.down);
+}
+void expect_projection_gradients(Case& c, Gradients& g, const reference::ProjectGradient& ref,
+                                 const reference::ProjectGradient& chain) {
+  expect(c, "dz", ref.dz, chain.dz);
+  g.expect_added("qkv", ref.qkv, chain.qkv);
+  g.expect_added("input_norm", ref.norm, chain.norm);
+  if (ref.q_norm.empty()) return;
+  g.expect_added("q_norm", ref.q_norm, chain.q_norm);
+  g.expect_added("k_norm", ref.k_norm, chain.k_norm);
+}
+ops::BlockGradients block_gradients(Gradients& g, const LayerNumbers& x) {
+  return {.out = g.matrix("out", x.w.out),
+          .post_norm = g.vector("post_norm", x.w.post_norm),
+          .gate_up = g.matrix("gate_up", x.w.gate_up),
+          .down = g.matrix("down", x.w.down)};
+}
+ops::QkvGradients projection_gradients(Gradients& g, const LayerNumbers& x) {
+  ops::QkvGradients y{.input_norm = g.vector("input_norm", x.w.next_norm), .qkv = g.matrix("qkv", x.w.qkv)};
+  if (x.d.qk_norm) y.q_norm = g.vector("q_norm", x.w.q_norm), y.k_norm = g.vector("k_norm", x.w.k_norm);
+  return y;
+}
+
+ops::BlockBackward block_backward_call(Case& c, const LayerNumbers& x, const ops::Block& f, Gradients& g) {
+  const std::int64_t m = x.d.m, hidden = x.d.hidden;
+  return {.attended = f.attended,
+          .x_mid = f.x_mid,
+          .rstd_mid = f.rstd_mid,
+          .preact = f.preact,
+          .x_next = f.x_next,
+          .rstd_next = f.rstd_next,
+          .qkv = x.d.qk_norm ? Matrix() : f.qkv,
+          .qkv_preact = f.qkv_preact,
+          .dqkv = c.in(x.dqkv),
+          .dx_next = c.in(x.dx_next),
+          .weights = f.weights,
+          .next = f.next,
+          .heads = f.heads,
+          .function = f.function,
+          .head_eps = f.head_eps,
+          .gradients = block_gradients(g, x),
+          .next_gradients = projection_gradients(g, x),
+          .dz = c.out("dz", m, x.d.heads.width()),
+          .dpreact = c.out("dpreact", m, 2 * x.d.ffn),
+          .dx = c.out("dx", m, hidden),
+          .dattended = c.out("dattended", m, x.attended.cols)};
+}
+
+/// T for the first half of the shapes, fp32 or fp64 for the others.
+DType gradient_type(const Case& c, const LayerDims& d) { return d.m % 2 == 0 ? c.type : c.stats; }
+
+TEST(Layer, BlockBackwardIsItsPrograms) {
+  for_layers([](Case& c, const LayerNumbers& x) {
+    Case saved = layer_case(c.type, x.d, c.seed + 1000);
+    const ops::Block forward = block_call(saved, x);
+    ops::block(forward);
+    Gradients g{c, gradient_type(c, x.d)};
+    run_layer(c, ops::block_backward_workspace_bytes(shape_of(c, x.d)), ops::block_backward,
+              block_backward_call(c, x, forward, g));
+    const auto run = [&](Round r) {
+      const auto f = reference::feed_forward(x.attended, x.x, x.w, x.o, r);
+      const auto z = reference::project(f.h, f.rstd_out, x.w, x.o, r);
+      auto p = reference::project_backward(x.dqkv, z, f.x_out, f.rstd_out, x.dx_next, x.w, x.o, r);
+      auto b = reference::feed_forward_backward(p.dx, x.attended, f, x.w, x.o, r);
+      return std::pair{std::move(p), std::move(b)};
+    };
+    const auto [ref, chain] = both(c, run);
+    expect_projection_gradients(c, g, ref.first, chain.first);
+    expect_block_gradients(c, g, ref.second, chain.second);
+  });
+}
+
+TEST(Layer, BlockPreBackwardIsItsPrograms) {
+  for_layers([](Case& c, const LayerNumbers& x) {
+    // The stream and its projection, as block_pre leaves them: any numbers will do that belong together.
+    Case saved = layer_case(c.type, x.d, c.seed + 1000);
+    const ops::Block forward = block_call(saved, x);
+    ops::block(forward);
+    Gradients g{c, gradient_type(c, x.d)};
+    const ops::QkvGradients gradients = projection_gradients(g, x);
+    const ops::BlockPreBackward call{
+        .token = c.indices(x.token, true),
+        .x = forward.x_next,
+        .rstd = forward.rstd_next,
+        .qkv = x.d.qk_norm ? Matrix() : forward.qkv,
+        .qkv_preact = forward.qkv_preact,
+        .dqkv = c.in(x.dqkv),
+        .dx_next = c.in(x.dx_next),
+        .next = forward.next,
+        .heads = forward.heads,
+        .head_eps = forward.head_eps,
+        .gradients = gradients,
+        .dtable = c.in_place("dtable", g.begin("dtable", x.d.vocab, x.d.hidden, c.stats), c.stats),
+        .dz = c.out("dz", x.d.m, x.d.heads.width()),
+        .dx = c.out("dx", x.d.m, x.d.hidden)};
+    run_layer(c, ops::block_pre_backward_workspace_bytes(shape_of(c, x.d)), ops::block_pre_backward, call);
+    const auto run = [&](Round r) {
+      const auto f = reference::feed_forward(x.attended, x.x, x.w, x.o, r);
+      const auto z = reference::project(f.h, f.rstd_out, x.w, x.o, r);
+      auto p = reference::project_backward(x.dqkv, z, f.x_out, f.rstd_out, x.dx_next, x.w, x.o, r);
+      Mat dtable(x.d.vocab, x.d.hidden);
+      for (std::int64_t i = 0; i < x.d.m; ++i) {
+        for (std::int64_t j = 0; j < dtable.cols; ++j) dtable(x.token[static_cast<std::size_t>(i)], j) += p.dx(i, j);
+      }
+      return std::pair{std::move(p), std::move(dtable)};
+    };
+    const auto [ref, chain] = both(c, run);
+    expect_projection_gradients(c, g, ref.first, chain.first);
+    expect(c, "dx", ref.first.dx, chain.first.dx);
+    g.expect_added("dtable", ref.second, chain.second);
+  });
+}
+
+ops::BlockPostBackward block_post_backward_call(Case& c, const LayerNumbers& x, const ops::BlockPost& f, Gradients& g) {
+  const LossCase loss = loss_case(x.d);
+  return {.attended = f.attended,
+          .x_mid = f.x_mid,
+          .rstd_mid = f.rstd_mid,
+          .preact = f.preact,
+          .x_last = f.x_last,
+          .rstd_last = f.rstd_last,
+          .h = f.h,
+          .dloss = c.vec(x.dloss, c.stats),
+          .weights = f.weights,
+          .head = {.final_norm = f.head.final_norm, .head = c.in(x.head)},
+          .function = f.function,
+          .transform = loss.transform,
+          .target = c.indices(x.target, false),
+          .options = loss.options,
+          .logit_rows = x.d.m % 2 == 0 ? 0 : 16,
+          .gradients = block_gradients(g, x),
+          .head_gradients = {.final_norm = g.vector("final_norm", x.w.next_norm), .head = g.matrix("head", x.head)},
+          .lse = c.out_vec("lse", x.d.m, c.stats),
+          .loss = c.out_vec("loss", x.d.m, c.stats),
+          .dpreact = c.out("dpreact", x.d.m, 2 * x.d.ffn),
+          .dx = c.out("dx", x.d.m, x.d.hidden),
+          .dattended = c.out("dattended", x.d.m, x.attended.cols)};
+}
+
+TEST(Layer, BlockPostBackwardIsItsPrograms) {
+  for_layers([](Case& c, const LayerNumbers& x) {
+    const LossCase loss = loss_case(x.d);
+    Case saved = layer_case(c.type, x.d, c.seed + 1000);
+    const ops::BlockPost f = block_post_call(saved, x, false);
+    ops::block_post(f);
+    Gradients g{c, gradient_type(c, x.d)};
+    const ops::BlockPostBackward call = block_post_backward_call(c, x, f, g);
+    ops::LayerShape shape = shape_of(c, x.d);
+    shape.label_smoothing = loss.options.label_smoothing != 0, shape.logit_rows = call.logit_rows;
+    run_layer(c, ops::block_post_backward_workspace_bytes(shape), ops::block_post_backward, call);
+    const auto run = [&](Round r) {
+      const auto forward = reference::feed_forward(x.attended, x.x, x.w, x.o, r);
+      auto head = reference::head_backward(forward, x.head, x.w.next_norm, x.target, x.dloss, loss.ref, r);
+      auto b = reference::feed_forward_backward(head.dx, x.attended, forward, x.w, x.o, r);
+      return std::pair{std::move(head), std::move(b)};
+    };
+    const auto [ref, chain] = both(c, run);
+    expect(c, "lse", ref.first.result.lse, chain.first.result.lse);
+    expect(c, "loss", ref.first.result.loss, chain.first.result.loss);
+    g.expect_added("final_norm", ref.first.norm, chain.first.norm);
+    g.expect_added("head", ref.first.head, chain.first.head);
+    expect_block_gradients(c, g, ref.second, chain.second);
+  });
+}
+
+// ---- memory
+
+TEST(Layer, WorkspaceOfTheCallerAndActivationsNotKeptChangeNoBit) {
+  for (const LayerDims& d : kDims) {
+    SCOPED_TRACE(name_of(d));
+    Case one = layer_case(DType::bf16, d, base_seed()), other = layer_case(DType::bf16, d, base_seed());
+    const LayerNumbers x(one.random, d, DType::bf16);
+    ops::block(block_call(one, x));
+    run_in(ops::block_workspace_bytes(shape_of(other, d)), ops::block, block_call(other, x));
+    EXPECT_EQ(other.difference(one), "");
+
+    Case inference = layer_case(DType::bf16, d, base_seed());
+    ops::Block lean = block_call(inference, x);
+    const Matrix stream = inference.in_place("stream", x.x, DType::bf16);
+    lean.x = lean.x_next = stream;
+    lean.x_mid = lean.preact = lean.qkv_preact = {}, lean.rstd_mid = {};
+    ops::block(lean);
+    EXPECT_EQ(check_exact("x_next", inference.got("stream"), one.got("x_next")), "");
+    EXPECT_EQ(check_exact("rstd_next", inference.got("rstd_next"), one.got("rstd_next")), "");
+    EXPECT_EQ(check_exact("qkv", inference.got("qkv"), one.got("qkv")), "");
+  }
+}
+
+TEST(Layer, BackwardMayWriteOverWhatItReadsLast) {
+  for (const LayerDims& d : kDims) {
+    SCOPED_TRACE(name_of(d));
+    Case saved = layer_case(DType::bf16, d, base_seed()), c = layer_case(DType::bf16, d, base_seed() + 1),
+         replacing = layer_case(DType::bf16, d, base_seed() + 1);
+    const LayerNumbers x(saved.random, d, DType::bf16);
+    const ops::Block forward = block_call(saved, x);
+    ops::block(forward);
+    Gradients g{c, DType::fp32}, same{replacing, DType::fp32};
+    ops::block_backward(block_backward_call(c, x, forward, g));
+    ops::BlockBackward call = block_backward_call(replacing, x, forward, same);
+    call.dqkv = call.dz = replacing.in_place("dqkv", x.dqkv, DType::bf16);
+    call.dx_next = call.dx = replacing.in_place("dx_next", x.dx_next, DType::bf16);
+    call.dpreact = forward.preact;
+    run_in(ops::block_backward_workspace_bytes(shape_of(replacing, d)), ops::block_backward, call);
+    for (const auto& [mine, other] : {std::pair{"dqkv", "dz"},
+                                      {"dx_next", "dx"},
+                                      {"dattended", "dattended"},
+                                      {"down", "down"},
+                                      {"gate_up", "gate_up"},
+                                      {"qkv", "qkv"},
+                                      {"out", "out"}}) {
+      EXPECT_EQ(check_exact(mine, replacing.got(mine), c.got(other)), "");
+    }
+    EXPECT_EQ(check_exact("dpreact", saved.got("preact"), c.got("dpreact")), "");
+  }
+}
+
+TEST(Layer, GradientsAreOptional) {
+  const LayerDims& d = kDims[1];
+  Case saved = layer_case(DType::bf16, d, base_seed());
+  const LayerNumbers x(saved.random, d, DType::bf16);
+  const ops::Block forward = block_call(saved, x);
+  ops::block(forward);
+  Case none = layer_case(DType::bf16, d, base_seed() + 1), all = layer_case(DType::bf16, d, base_seed() + 1);
+  Gradients g{none, DType::fp32}, a{all, DType::fp32};
+  ops::BlockBackward call = block_backward_call(none, x, forward, g);
+  call.gradients = {}, call.next_gradients = {};
+  ops::block_backward(call);
+  for (const auto& [name, before] : g.start) EXPECT_EQ(check_exact(name, none.got(name), before), "");
+  ops::block_backward(block_backward_call(all, x, forward, a));
+  for (const char* name : {"dz", "dpreact", "dx", "dattended"}) {
+    EXPECT_EQ(check_exact(name, none.got(name), all.got(name)), "");
+  }
+}
+
+TEST(Layer, GradientsAreWrittenWithBetaZeroWhateverTheyHeld) {
+  for (const LayerDims& d : kDims) {
+    SCOPED_TRACE(name_of(d));
+    Case saved = layer_case(DType::bf16, d, base_seed()), added = layer_case(DType::bf16, d, base_seed() + 1),
+         written = layer_case(DType::bf16, d, base_seed() + 1);
+    const LayerNumbers x(saved.random, d, DType::bf16);
+    const ops::Block forward = block_call(saved, x);
+    ops::block(forward);
+    Gradients a{added, DType::fp32, Gradients::zeros}, w{written, DType::fp32, Gradients::poison};
+    ops::block_backward(block_backward_call(added, x, forward, a));
+    ops::BlockBackward call = block_backward_call(written, x, forward, w);
+    call.beta = 0;
+    ops::block_backward(call);
+    EXPECT_EQ(written.difference(added), "");
+  }
+}
+
+TEST(Layer, GradientsOfTheHeadAreWrittenWithBetaZeroWhateverTheyHeld) {
+  for (const LayerDims& d : kDims) {
+    SCOPED_TRACE(name_of(d));
+    Case saved = layer_case(DType::bf16, d, base_seed()), again = layer_case(DType::bf16, d, base_seed()),
+         added = layer_case(DType::bf16, d, base_seed() + 1), written = layer_case(DType::bf16, d, base_seed() + 1);
+    const LayerNumbers x(saved.random, d, DType::bf16);
+    Gradients a{added, DType::fp32, Gradients::zeros}, w{written, DType::fp32, Gradients::poison};
+    const ops::BlockPost forward = block_post_call(saved, x, false), same = block_post_call(again, x, false);
+    ops::block_post(forward);
+    ops::block_post(same);
+    ops::block_post_backward(block_post_backward_call(added, x, forward, a));
+    ops::BlockPostBackward call = block_post_backward_call(written, x, same, w);
+    call.beta = 0;
+    ops::block_post_backward(call);
+    EXPECT_EQ(written.difference(added), "");
+  }
+}
+
+TEST(Layer, NoTokensAreNoError) {
+  const LayerDims d{.m = 0, .hidden = 8, .ffn = 8, .heads = {2, 1, 1, 4}, .vocab = 5};
+  Case saved = layer_case(DType::bf16, d, base_seed()), c = layer_case(DType::bf16, d, base_seed()),
+       post = layer_case(DType::bf16, d, base_seed());
+  const LayerNumbers x(c.random, d, DType::bf16);
+  const ops::Block forward = block_call(saved, x);
+  ops::block(forward);
+  Gradients g{c, DType::fp32};
+  ops::block_backward(block_backward_call(c, x, forward, g));
+  for (const auto& [name, before] : g.start) EXPECT_EQ(check_exact(name, c.got(name), before), "");
+  ops::block_post(block_post_call(post, x, true));
+}
+
+TEST(Layer, TrafficAndBytesSavedFollowFromTheShape) {
+  const LayerDims d{.m = 64, .hidden = 32, .ffn = 48, .heads = {2, 1, 1, 16}, .vocab = 5};
+  Case c = layer_case(DType::bf16, d, base_seed());
+  const LayerNumbers x(c.random, d, DType::bf16);
+  Traffic traffic;
+  ops::Block call = block_call(c, x);
+  call.traffic = &traffic;
+  ops::block(call);
+  const std::int64_t m = 64, h = 32, f = 48, q = 32, w = 64, tiles = ops::tiles_n(h);
+  // Each program's inputs and outputs in bf16, and statistics of 4 bytes.
+  EXPECT_EQ(traffic.bytes(), m * (2 * (q + 3 * h) + 4 * tiles) + m * (2 * (h + 3 * f) + 4) +
+                                 m * (2 * (f + 3 * h) + 4 * tiles) + m * (2 * (h + w) + 4));
+  const ops::LayerShape shape = shape_of(c, d);
+  EXPECT_EQ(ops::block_saved_bytes(shape), m * (2 * (q + 2 * h + 2 * f + w) + 8));
+  EXPECT_EQ(ops::block_saved_bytes_unfused(shape) - ops::block_saved_bytes(shape), m * 2 * (2 * h + f));
+}
+
+}  // namespace
+}  // namespace coda::test
