@@ -105,6 +105,7 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 void DeviceBuffer::upload(const void* from, std::size_t bytes, std::size_t offset) {
   synchronize();
   check_memory(cudaMemcpy(static_cast<char*>(data_) + offset, from, bytes, cudaMemcpyHostToDevice), "upload", bytes);
+  synchronize();  // cudaMemcpy from pageable memory returns before its last bytes are there
 }
 void DeviceBuffer::download(void* to, std::size_t bytes, std::size_t offset) const {
   synchronize();
