@@ -3,8 +3,8 @@
 // Each candidate is a CUDA graph: fill a buffer larger than the L2 cache, then the work between two event records.
 // Candidates of a shape are replayed in turn (A B C A B C ...), since the chip's clock follows its power: only figures
 // of one run compare. Reported are medians, and the product's time over the program's. With few rows each program is
-// also timed as cuBLASLt's product and a kernel of its own behind it (<program>_unfused): its K is 4 longer then, which
-// the fused kernels do not take.
+// also timed both ways, as one kernel (<program>_fused) and as cuBLASLt's product and a kernel behind it
+// (<program>_unfused).
 //
 // usage: gpu_kernels [--quick] [--out FILE] [--host FILE] [--rounds N] [--commit ID] [--driver VERSION] [--date DATE]
 //                    [M,N,K ...]
@@ -13,9 +13,11 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "bench/gpu/cublaslt.h"
 #include "bench/gpu/programs.h"
+#include "coda/backend/sm90/run.h"
 
 namespace coda::bench {
 namespace {
@@ -39,22 +41,22 @@ struct Group {
   Shape shape;
   Layout layout;
   std::int64_t head_dim = 128;
-  bool unfused = false;  // beside each program its other way
+  bool both_ways = false;  // beside each program the fused way and the other one
   std::vector<const Program*> programs;
 };
 
 class Groups {
  public:
-  void add(const Program& p, const Shape& s, std::int64_t head_dim = 128, bool unfused = false) {
+  void add(const Program& p, const Shape& s, std::int64_t head_dim = 128, bool both_ways = false) {
     for (Group& g : all_) {
       if (g.shape != s || g.layout != p.layout || g.head_dim != head_dim) continue;
       if (std::find(g.programs.begin(), g.programs.end(), &p) == g.programs.end()) g.programs.push_back(&p);
       return;
     }
-    all_.push_back({s, p.layout, head_dim, unfused, {&p}});
+    all_.push_back({s, p.layout, head_dim, both_ways, {&p}});
   }
-  void add_all(const Shape& s, bool unfused = false) {
-    for (const Program& p : programs()) add(p, s, 128, unfused);
+  void add_all(const Shape& s, bool both_ways = false) {
+    for (const Program& p : programs()) add(p, s, 128, both_ways);
   }
   const std::vector<Group>& all() const { return all_; }
 
@@ -113,10 +115,6 @@ std::vector<Record> measure(const Group& g, const Noise& noise, const DeviceBuff
     return {};
   }
   const Arguments arguments(g.shape, needs, noise, g.head_dim);
-  std::unique_ptr<Arguments> longer;
-  if (g.unfused) {
-    longer = std::make_unique<Arguments>(Shape{g.shape.m, g.shape.n, g.shape.k + 4}, needs, noise, g.head_dim);
-  }
   const CublasLt bare(arguments.a, arguments.b(g.layout), g.layout, arguments.out);
   std::vector<std::unique_ptr<Candidate>> candidates;
   const auto add = [&](const std::string& name, const std::function<void(cudaStream_t)>& launch) {
@@ -125,8 +123,14 @@ std::vector<Record> measure(const Group& g, const Noise& noise, const DeviceBuff
   add("bare", [&](cudaStream_t on) { bare.run(on); });
   for (const Program* p : g.programs) {
     add(p->name, [&](cudaStream_t on) { p->run(arguments, on); });
-    if (longer && p->name != std::string("gemm")) {
-      add(std::string(p->name) + "_unfused", [&](cudaStream_t on) { p->run(*longer, on); });
+    if (!g.both_ways || p->name == std::string("gemm")) continue;
+    for (const auto& [way, suffix] :
+         {std::pair{sm90::Way::fused, "_fused"}, std::pair{sm90::Way::unfused, "_unfused"}}) {
+      add(p->name + std::string(suffix), [&, way = way](cudaStream_t on) {
+        sm90::set_way(way);
+        p->run(arguments, on);
+        sm90::set_way(sm90::Way::automatic);
+      });
     }
   }
   for (int i = 0; i < 3; ++i) candidates.front()->replay(stream, true);

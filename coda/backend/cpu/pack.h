@@ -121,7 +121,7 @@ void transpose_words(const T* in, std::int64_t pitch, T* out, std::int64_t out_p
   constexpr auto lanes = std::make_integer_sequence<int, 16>{};
   Words v[4][4];
   CODA_UNROLL for (int i = 0; i < 16; ++i) std::memcpy(&v[i / 4][i % 4], in + i * pitch, sizeof(Words));
-  CODA_UNROLL for (int i = 0; i < 4; ++i) transpose_lanes(v[i]);
+  CODA_UNROLL for (auto& four : v) transpose_lanes(four);
   CODA_UNROLL for (int j = 0; j < 4; ++j) {
     const Words low_01 = pick_lanes<0, 1>(v[0][j], v[1][j], lanes), high_01 = pick_lanes<2, 1>(v[0][j], v[1][j], lanes);
     const Words low_23 = pick_lanes<0, 1>(v[2][j], v[3][j], lanes), high_23 = pick_lanes<2, 1>(v[2][j], v[3][j], lanes);

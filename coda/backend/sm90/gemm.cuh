@@ -190,10 +190,10 @@ void launch_fitting(const Call& call, MatrixOf<const T> a, MatrixOf<const T> b, 
 }
 
 /// With few rows or tiles the other way is faster: cuBLASLt splits K over the chip, and the elementwise kernel behind
-/// it has little to do. Measured at N = K = 4096: 16 rows take 0.021 ms that way and 0.028 ms fused, 1024 rows 0.056 ms
-/// and 0.050 ms.
+/// it has little to do (results/h200/kernels.json has both, for few rows).
 template <class Config>
 bool pays(const Call& call) {
+  if (way() == Way::fused) return true;
   constexpr std::int64_t kLeastRows = 65;
   const std::int64_t tiles = (call.m + Config::kM - 1) / Config::kM * ((call.n + Config::kN - 1) / Config::kN);
   return call.m >= kLeastRows && 4 * tiles >= 3 * current_device(call).multiprocessors;

@@ -63,7 +63,7 @@ void gemm(std::type_identity_t<MatrixOf<const T>> a, std::type_identity_t<Matrix
     call.fail(Status::invalid_argument, std::string(a.data ? "b" : "a") + ": expected a matrix, got a null pointer");
   detail::current_device(call);
   if constexpr (kFused<P>) {
-    if (detail::launch_fused<T>(call, a, b, program, stream)) return;
+    if (way() != Way::unfused && detail::launch_fused<T>(call, a, b, program, stream)) return;
   }
   detail::run_unfused<T>(call, a, b, program, stream);
 }

@@ -13,6 +13,12 @@
 
 namespace coda::sm90 {
 
+/// How a program runs on a product: in one fused kernel where that fits and pays, else as cuBLASLt's product and a
+/// kernel behind it. The other two are for comparisons: fused wherever it fits, or never. Of the calling thread.
+enum class Way : std::uint8_t { automatic, fused, unfused };
+void set_way(Way way);
+Way way();
+
 /// The program on the product of a and b, of any shape and layout (see sm90::gemm in gemm.cuh).
 template <class T, class P>
 struct Product {
