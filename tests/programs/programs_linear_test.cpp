@@ -199,8 +199,9 @@ TEST(GemmNorm, TakesNullPointersWhereThereIsNothing) {
 /// whole ones, and ones that end early either way.
 TEST(Gemm, TakesOperandsOfManyRowsInBlocks) {
   std::uint64_t seed = base_seed();
-  for (const Shape s : {Shape{513, 64, 32}, Shape{600, 300, 64}, Shape{770, 70, 33}, Shape{515, 258, 100},
-                        Shape{520, 1, 1}, Shape{576, 193, 257}, Shape{1030, 1000, 3}}) {
+  for (const Shape s :
+       {Shape{513, 64, 160}, Shape{600, 300, 128}, Shape{770, 70, 129}, Shape{515, 258, 200}, Shape{520, 1, 191},
+        Shape{576, 193, 257}, Shape{1030, 1000, 3}, Shape{235, 202, 63}, Shape{607, 95, 63}}) {
     for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) {
       for (const coda::Layout layout : kLayouts) {
         Case c(type, layout, s.m, s.n, s.k, 1, seed % 2 == 0, seed);
