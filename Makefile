@@ -34,7 +34,7 @@ test-cpu: setup-test  ## The tests, optimised
 	@$(call build,cpu)
 	ctest --preset cpu -LE mutation
 
-test-mutation: setup-test  ## Seed 80 faults into the library, one at a time: the tests must catch each
+test-mutation: setup-test  ## Seed faults into the library, one at a time: the tests must catch each
 	@$(call build,cpu)
 	ctest --preset cpu -L mutation -V
 
