@@ -2,65 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
 #include "coda/core/error.h"
 #include "coda/nn/convert.h"
+#include "coda/ops/ops.h"
 
 namespace coda::nn {
 namespace {
-
-// Work is cut into blocks of this many elements whatever the number of threads; small enough for the first-level cache.
-constexpr std::int64_t kBlock = 2048;
-
-struct Block {
-  std::size_t tensor;
-  std::int64_t begin, count;
-};
-
-template <class SizeOf>
-std::vector<Block> cut_into_blocks(std::size_t tensors, SizeOf size_of_tensor) {
-  std::vector<Block> blocks;
-  for (std::size_t t = 0; t < tensors; ++t) {
-    const std::int64_t size = size_of_tensor(t);
-    for (std::int64_t begin = 0; begin < size; begin += kBlock) {
-      blocks.push_back({t, begin, std::min(kBlock, size - begin)});
-    }
-  }
-  return blocks;
-}
-
-/// Sum of squares of one block; the lanes are explicit, so that the order of the additions is the source's.
-double sum_of_squares(const double* x, std::int64_t count) {
-  constexpr std::int64_t lanes = 8;
-  std::array<double, lanes> partial{};
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    for (std::int64_t l = 0; l < lanes; ++l) partial[static_cast<std::size_t>(l)] += x[i + l] * x[i + l];
-  }
-  double sum = 0;
-  for (; i < count; ++i) sum += x[i] * x[i];
-  for (const double p : partial) sum += p;
-  return sum;
-}
-
-/// The constants of one step in the type of the masters.
-template <class Real>
-struct Update {
-  Real gradient_scale, beta1, beta2, keep, rate, m_scale, v_scale, eps;
-
-  void operator()(const Real* gradient, Real* w, Real* m, Real* v, std::int64_t count) const {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const Real g = gradient[i] * gradient_scale;
-      m[i] = beta1 * m[i] + (1 - beta1) * g;
-      v[i] = beta2 * v[i] + (1 - beta2) * g * g;
-      w[i] = keep * w[i] - rate * (m[i] * m_scale) / (std::sqrt(v[i] * v_scale) + eps);
-    }
-  }
-};
 
 template <class F>
 void visit_master(DType dtype, F&& f) {
@@ -83,19 +33,10 @@ void check_options(const AdamWOptions& o) {
 }  // namespace
 
 double gradient_norm(std::span<const ConstVector> gradients) {
-  const auto blocks = cut_into_blocks(gradients.size(), [&](std::size_t t) { return gradients[t].size; });
-  std::vector<double> partial(blocks.size());
-  const auto count = static_cast<std::int64_t>(blocks.size());
-#pragma omp parallel for schedule(static)
-  for (std::int64_t b = 0; b < count; ++b) {
-    const Block& block = blocks[static_cast<std::size_t>(b)];
-    const ConstVector& gradient = gradients[block.tensor];
-    std::array<double, kBlock> values;
-    load_as(gradient.data, gradient.dtype, block.begin, block.count, values.data());
-    partial[static_cast<std::size_t>(b)] = sum_of_squares(values.data(), block.count);
-  }
   double sum = 0;
-  for (const double p : partial) sum += p;
+  for (const ConstVector& g : gradients) {
+    ops::squared_norm({.x = g, .beta = 1, .out = Vector(&sum, DType::fp64, 1)});
+  }
   return std::sqrt(sum);
 }
 
@@ -145,28 +86,20 @@ StepResult AdamW::step(std::span<const ConstVector> gradients, double rate, doub
   }
 
   ++steps_;
-  const auto t = static_cast<double>(steps_);
-  const double m_scale = 1.0 / (1.0 - std::pow(options_.beta1, t));
-  const double v_scale = 1.0 / (1.0 - std::pow(options_.beta2, t));
-  const auto blocks = cut_into_blocks(slots_.size(), [&](std::size_t i) { return slots_[i].parameter.value.size; });
-  const auto count = static_cast<std::int64_t>(blocks.size());
-#pragma omp parallel for schedule(static)
-  for (std::int64_t b = 0; b < count; ++b) {
-    const Block& block = blocks[static_cast<std::size_t>(b)];
-    Slot& slot = slots_[block.tensor];
-    const ConstVector& gradient = gradients[block.tensor];
-    const double keep = 1.0 - (slot.parameter.decay ? rate * options_.weight_decay : 0.0);
-    visit_master(slot.master.dtype(), [&]<class Real>(std::type_identity<Real>) {
-      const auto real = [](double x) { return static_cast<Real>(x); };
-      const Update<Real> update{real(gradient_scale), real(options_.beta1), real(options_.beta2), real(keep),
-                                real(rate),           real(m_scale),        real(v_scale),        real(options_.eps)};
-      std::array<Real, kBlock> g;
-      load_as(gradient.data, gradient.dtype, block.begin, block.count, g.data());
-      Real* master = slot.master.values<Real>().data() + block.begin;
-      update(g.data(), master, slot.m.values<Real>().data() + block.begin, slot.v.values<Real>().data() + block.begin,
-             block.count);
-      store_as(master, block.count, slot.parameter.value.data, slot.parameter.value.dtype, block.begin);
-    });
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    ops::adamw({.master = slot.master.vector(),
+                .m = slot.m.vector(),
+                .v = slot.v.vector(),
+                .weight = slot.parameter.value,
+                .gradient = gradients[i],
+                .rate = rate,
+                .beta1 = options_.beta1,
+                .beta2 = options_.beta2,
+                .eps = options_.eps,
+                .weight_decay = slot.parameter.decay ? options_.weight_decay : 0.0,
+                .step = steps_,
+                .gradient_scale = gradient_scale});
   }
   result.applied = true;
   return result;
