@@ -104,8 +104,14 @@ CODA_FN Simd<float, N> exp(Simd<float, N> x) {
 #else
   constexpr bool kScales = false;
 #endif
-  V t = select(high < x, high, x);
-  if constexpr (!kScales) t = select(x < low, low, t);
+  V t = x;
+#if defined(__AVX512F__)
+  if constexpr (kScales) t = V(_mm512_maskz_min_ps(0xffff, high.v, x.v));  // NaN stays NaN
+#endif
+  if constexpr (!kScales) {
+    t = select(high < x, high, x);
+    t = select(x < low, low, t);
+  }
   // n = round(t / ln 2): adding 1.5 * 2^23 leaves n in the low mantissa bits.
   const V magic(12582912.f);
   const V shifted = t * V(1.44269504f) + magic;
@@ -222,6 +228,15 @@ CODA_FN Simd<float, N> erf(Simd<float, N> x) {
 
 template <class T, int N>
 CODA_FN Simd<T, N> rsqrt(Simd<T, N> x) {
+#if defined(__AVX512F__)
+  // As in reciprocal.
+  if constexpr (std::is_same_v<T, float> && N == 16) {
+    const __m512 r = _mm512_maskz_rsqrt14_ps(0xffff, x.v);
+    const __m512 e = _mm512_fnmadd_ps(_mm512_mul_ps(x.v, r), r, _mm512_set1_ps(1.f));
+    return Simd<T, N>(
+        _mm512_mask3_fmadd_ps(_mm512_mul_ps(e, _mm512_set1_ps(0.5f)), r, r, _mm512_cmp_ps_mask(e, e, _CMP_ORD_Q)));
+  }
+#endif
   return detail::per_lane(x, [](T v) { return T(1) / std::sqrt(v); });
 }
 template <int N>

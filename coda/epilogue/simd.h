@@ -122,6 +122,17 @@ CODA_FN std::pair<Simd<T, N>, Simd<T, N>> interleave(Simd<T, N> even, Simd<T, N>
   return detail::zip(even, odd, std::make_integer_sequence<int, N>{});
 }
 
+#if defined(__AVX512F__)
+namespace detail {
+/// The larger one; a NaN, wherever it is. One instruction and a correction: it returns its second operand where either
+/// is NaN.
+CODA_FN Simd<float, 16> larger(Simd<float, 16> a, Simd<float, 16> b) {
+  const __m512 max = _mm512_maskz_max_ps(0xffff, b.v, a.v);
+  return Simd<float, 16>(_mm512_mask_mov_ps(max, _mm512_cmp_ps_mask(b.v, b.v, _CMP_UNORD_Q), b.v));
+}
+}  // namespace detail
+#endif
+
 /// All lanes folded with `op`, in a fixed order.
 template <class T, int N, class Op>
 CODA_FN T fold_lanes(Simd<T, N> a, Op op) {

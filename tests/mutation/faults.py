@@ -20,6 +20,7 @@ LAYER = "coda/ops/layer.cpp"
 MEMORY = "coda/ops/layer_memory.cpp"
 
 functions, simd, program = "epilogue_functions_test", "epilogue_simd_test", "epilogue_program_test"
+tile = "cpu_tile_test"
 loop = "backend/cpu/gemm.cpp programs_linear_test"
 extremes = "backend/cpu/gemm.cpp programs_extremes_test"
 linear = "ops/gemm.cpp programs_linear_test"
@@ -94,7 +95,7 @@ FAULTS = [
         program,
     ),
     (TILE, "p.reg[0] = Op::template neutral<Acc>;", "", program),
-    (TILE, "p.reg[0] = -std::numeric_limits<Acc>::infinity();", "p.reg[0] = 0;", program),
+    (TILE, "lse_max_ = scalar(-std::numeric_limits<Acc>::infinity());", "lse_max_ = scalar(Acc(0));", program),
     (
         TILE,
         "if (p.data) p.data[row_ * p.pitch + geometry_.tile_n] = p.reg[0];",
@@ -102,7 +103,9 @@ FAULTS = [
         program,
     ),
     (TILE, "read<W>(p.data + row_ * p.pitch + scaled<W>(col_))", "read<W>(p.data + row_ * p.pitch + col_)", program),
-    (TILE, "write(p.data + row_ * p.pitch + scaled<W>(col_), f)", "write(p.data + row_ * p.pitch + col_, f)", program),
+    (TILE, "T* to = p.data + row_ * p.pitch + scaled<W>(col_);", "T* to = p.data + row_ * p.pitch + col_;", program),
+    (TILE, "stream_vectors(to, f.v);", "stream_vectors(to, f.v), write(to, fragment<W>{});", tile),
+    (TILE, "valid_ == kColumns && is_line(to)", "is_line(to)", tile),
     (TILE, "if (p.data && col_ == 0)", "if (p.data)", program),
     (TILE, "if (p.data && row_ == 0)", "if (p.data)", program),
     (TILE, "if (row_ != geometry_.row) {", "if (row_ != 0) {", program),
@@ -110,19 +113,22 @@ FAULTS = [
     (TILE, "fold<Op>(masked(x, Op::template neutral<Acc>))", "fold<Op>(x)", program),
     (TILE, "const Acc mean = fold<Sum>(masked(f, Acc(0))) / n;", "const Acc mean = fold<Sum>(f) / n;", program),
     (TILE, "p.reg[2] += m2 + delta * delta * p.reg[0] * n / total;", "p.reg[2] += m2;", program),
+    (TILE, "scalar s = lse_sum_ * exp(lse_max_ - shift);", "scalar s = lse_sum_;", tile),
+    (TILE, "const scalar s = lse_sum_ * exp(lse_max_ - shift_of(scalar(m)));", "const scalar s = lse_sum_;", tile),
     (
         TILE,
-        "p.reg[0] == shift ? p.reg[1] : p.reg[1] * exp(p.reg[0] - shift);",
-        "p.reg[1];",
-        program,
+        "select(m <= scalar(-std::numeric_limits<Acc>::infinity()), scalar(Acc(0)), m)",
+        "m",
+        "ops/loss.cpp programs_extremes_test",
     ),
-    (TILE, "const Acc shift = m == kLow ? Acc(0) : m;", "const Acc shift = m;", "ops/loss.cpp programs_extremes_test"),
     (TILE, ("if (c < 0 || c >= valid_) return;", 0), "if (c < 0) return;", program),
     (TILE, "std::copy_n(tmp, scaled<W>(valid_), p);", "std::copy_n(tmp, fragment<W>::count * kL, p);", program),
     (TILE, "std::fill(tmp + scaled<W>(valid_),", "std::fill(tmp + scaled<W>(valid_ - 1),", program),
-    (TILE, "(first - geometry_.col) / p.head_dim] += sum;", "(first - geometry_.col) / p.head_dim] = sum;", rope),
+    (TILE, "(column - geometry_.col) / p.head_dim] += x;", "(column - geometry_.col) / p.head_dim] = x;", rope),
+    (TILE, "offset = offset + kL == head_dim ? 0 : offset + kL;", "offset += kL;", tile),
+    (TILE, "if (i * kL < stop) f(i,", "f(i,", tile),
     (TILE, "(first < p.q_columns ? p.q : p.k)", "(first <= p.q_columns ? p.q : p.k)", rope),
-    (TILE, "std::fill_n(tmp + at, n, mean + p.eps);", "std::fill_n(tmp + at, n, mean);", rope),
+    (TILE, "static_cast<Acc>(p.head_dim) + p.eps;", "static_cast<Acc>(p.head_dim);", rope),
     (TILE, "std::clamp<std::int64_t>(columns - col_, 0, valid_)", "valid_", rope),
     (TILE, "f.v[i] = load_as<tile.kL>(acc + c + i * tile.kL);", "f.v[i] = load_as<tile.kL>(acc + c);", program),
     (TILE, "+ r * ld;", "+ (r & 127) * ld;", program),

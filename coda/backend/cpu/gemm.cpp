@@ -20,6 +20,9 @@ namespace {
 // At most this much of each operand is held packed at a time (but one tile's share at least).
 constexpr std::int64_t kPackBytes = std::int64_t{64} << 20;
 
+// Elements of an output from which on it is not to be found in a second-level cache when it is read again.
+constexpr std::int64_t kStreamed = std::int64_t{1} << 18;
+
 // A grow-only buffer of one thread.
 struct Buffer {
   Memory data;
@@ -187,7 +190,7 @@ Plan plan_of(const GemmCall& c, const Operand& a, const Operand& b) {
 template <class Acc>
 void run_tile(const GemmCall& c, const Panels& a, const Panels& b, std::int64_t tm, std::int64_t tn,
               std::int64_t stripe) {
-  const TileGeometry g{tm * kTileM, tn * c.tile_n, a.extent(tm), b.extent(tn), tm, tn};
+  const TileGeometry g{tm * kTileM, tn * c.tile_n, a.extent(tm), b.extent(tn), tm, tn, c.m * c.n >= kStreamed};
   constexpr std::int64_t kColumns = CpuTile<Acc>::kColumns;
   const std::int64_t ld = b.order == Order::blocks ? g.cols : (g.cols + kColumns - 1) / kColumns * kColumns;
   thread_local Buffer buffer;

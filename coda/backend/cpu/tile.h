@@ -14,9 +14,13 @@ struct TileGeometry {
   std::int64_t row, col;    // of the tile's first element
   std::int64_t rows, cols;  // inside the matrix
   std::int64_t tile_m, tile_n;
+  /// Whether outputs go past the caches: that saves reading their lines before they are overwritten.
+  bool stream = true;
 };
 
 inline constexpr int kVectors = 4;
+/// The rows of a tile are short and far apart in memory: the processor does not see by itself what it will need next.
+inline constexpr std::int64_t kRowsAhead = 3;
 /// The widest tile that a program may ask for (it does for the sake of head_dim); the usual one is in gemm.h.
 inline constexpr int kMaxTileN = 512;
 
@@ -27,13 +31,17 @@ template <class Acc>
 class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
  public:
   using Base = Tile<CpuTile<Acc>, CpuFragment<Acc>>;
+  using scalar = typename Base::scalar;
   template <Width W>
   using fragment = typename Base::template fragment<W>;
   static constexpr int kL = kLanes<Acc>;
   static constexpr int kColumns = kL * kVectors;
 
   CODA_FN explicit CpuTile(const TileGeometry& g) : geometry_(g) {}
-  CODA_FN void set_row(std::int64_t row) { row_ = row; }
+  CODA_FN void set_row(std::int64_t row) {
+    row_ = row;
+    ahead_ = std::min(row + kRowsAhead, geometry_.row + geometry_.rows - 1);
+  }
   CODA_FN void set_column(std::int64_t col) {
     col_ = col;
     valid_ = static_cast<int>(std::min<std::int64_t>(kColumns, geometry_.col + geometry_.cols - col));
@@ -48,9 +56,9 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     p.reg[0] = Op::template neutral<Acc>;
   }
   CODA_FN void begin(const MomentsN<Acc>& p) const { p.reg[0] = p.reg[1] = p.reg[2] = 0; }
-  CODA_FN void begin(const OnlineLse<Acc>& p) const {
-    p.reg[0] = -std::numeric_limits<Acc>::infinity();
-    p.reg[1] = 0;
+  CODA_FN void begin(const OnlineLse<Acc>&) const {
+    lse_max_ = scalar(-std::numeric_limits<Acc>::infinity());
+    lse_sum_ = scalar(Acc(0));
   }
   CODA_FN void begin(const TargetSelect<Acc>& p) const {
     if (p.data) p.reg[0] = p.index[row_] - p.first_column;
@@ -75,8 +83,10 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   }
   CODA_FN void end(const OnlineLse<Acc>& p) const {
     if (!p.max) return;
-    p.max[row_ * p.pitch + geometry_.tile_n] = p.reg[0];
-    p.sum[row_ * p.pitch + geometry_.tile_n] = p.reg[1];
+    const Acc m = fold_lanes(lse_max_, [](auto a, auto b) { return Max::fold(a, b); });
+    const scalar s = lse_sum_ * exp(lse_max_ - shift_of(scalar(m)));
+    p.max[row_ * p.pitch + geometry_.tile_n] = m;
+    p.sum[row_ * p.pitch + geometry_.tile_n] = fold_lanes(s, [](auto a, auto b) { return a + b; });
   }
 
   // ---- loads
@@ -92,7 +102,9 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   }
   template <class T, Width W>
   CODA_FN fragment<W> load_port(const TileLoad<T, W>& p) const {
-    return p.data ? read<W>(p.data + row_ * p.pitch + scaled<W>(col_)) : filled<W>(Acc(0));
+    if (!p.data) return filled<W>(Acc(0));
+    prefetch<W>(p.data + ahead_ * p.pitch + scaled<W>(col_));
+    return read<W>(p.data + row_ * p.pitch + scaled<W>(col_));
   }
   template <class T>
   CODA_FN fragment<Width::Same> load_port(const GatherLoad<T>& p) const {
@@ -118,6 +130,13 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   }
   template <class T>
   CODA_FN fragment<Width::Same> load_port(const HeadVector<T>& p) const {
+    if (p.head_dim % kL == 0) {
+      auto f = filled<Width::Same>(Acc(1));
+      each_head_vector(p.head_dim, p.columns, [&](int i, std::int64_t column, std::int64_t offset) {
+        f.v[i] = load_vector<Acc, kL>((column < p.q_columns ? p.q : p.k) + offset);
+      });
+      return f;
+    }
     alignas(64) Acc tmp[kColumns];
     std::fill_n(tmp, kColumns, Acc(1));
     each_head_segment(p.head_dim, p.columns, [&](int at, int n, std::int64_t first, std::int64_t offset) {
@@ -128,12 +147,19 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   }
   template <int Slot>
   CODA_FN fragment<Width::Same> load_port(const HeadMean<Acc, Slot>& p) const {
+    const auto mean = [&](std::int64_t column) {
+      return heads_[Slot][(column - geometry_.col) / p.head_dim] / static_cast<Acc>(p.head_dim) + p.eps;
+    };
+    if (p.head_dim % kL == 0) {
+      auto f = filled<Width::Same>(p.otherwise);
+      each_head_vector(p.head_dim, p.columns,
+                       [&](int i, std::int64_t column, std::int64_t) { f.v[i] = scalar(mean(column)); });
+      return f;
+    }
     alignas(64) Acc tmp[kColumns];
     std::fill_n(tmp, kColumns, p.otherwise);
-    each_head_segment(p.head_dim, p.columns, [&](int at, int n, std::int64_t first, std::int64_t) {
-      const Acc mean = heads_[Slot][(first - geometry_.col) / p.head_dim] / static_cast<Acc>(p.head_dim);
-      std::fill_n(tmp + at, n, mean + p.eps);
-    });
+    each_head_segment(p.head_dim, p.columns,
+                      [&](int at, int n, std::int64_t first, std::int64_t) { std::fill_n(tmp + at, n, mean(first)); });
     return unpack<Width::Same>(tmp);
   }
 
@@ -141,7 +167,11 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
 
   template <class T, Width W>
   CODA_FN void store_port(const TileStore<T, W>& p, const fragment<W>& f) const {
-    if (p.data) write(p.data + row_ * p.pitch + scaled<W>(col_), f);
+    if (!p.data) return;
+    T* to = p.data + row_ * p.pitch + scaled<W>(col_);
+    if (geometry_.stream && valid_ == kColumns && is_line(to)) [[likely]]
+      stream_vectors(to, f.v);
+    else write(to, f);
   }
   template <class T>
   CODA_FN void store_port(const ColVector<T>& p, const fragment<Width::Same>& f) const {
@@ -179,8 +209,7 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     const Acc n = static_cast<Acc>(scaled<W>(valid_));
     const Acc mean = fold<Sum>(masked(f, Acc(0))) / n;
     fragment<W> d = f;
-    CODA_UNROLL for (int i = 0; i < d.count; ++i) d.v[i] =
-        (d.v[i] - typename Base::scalar(mean)) * (d.v[i] - typename Base::scalar(mean));
+    CODA_UNROLL for (int i = 0; i < d.count; ++i) d.v[i] = (d.v[i] - scalar(mean)) * (d.v[i] - scalar(mean));
     const Acc m2 = fold<Sum>(masked(d, Acc(0)));
     const Acc total = p.reg[0] + n, delta = mean - p.reg[1];
     p.reg[1] += delta * n / total;
@@ -190,16 +219,14 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   template <Width W>
   CODA_FN void reduce_port(const OnlineLse<Acc>& p, const fragment<W>& f) const {
     if (!p.max) return;
-    constexpr Acc kLow = -std::numeric_limits<Acc>::infinity();
-    const fragment<W> x = masked(f, kLow);
-    const Acc m = Max::fold(p.reg[0], fold<Max>(x));
-    // While all values are -inf the shift is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be NaN.
-    const Acc shift = m == kLow ? Acc(0) : m;
-    fragment<W> e = x;
-    CODA_UNROLL for (int i = 0; i < e.count; ++i) e.v[i] = exp(e.v[i] - typename Base::scalar(shift));
-    const Acc before = p.reg[0] == shift ? p.reg[1] : p.reg[1] * exp(p.reg[0] - shift);  // exp(0) = 1: mostly the case
-    p.reg[1] = before + fold<Sum>(e);
-    p.reg[0] = m;
+    const fragment<W> x = masked(f, -std::numeric_limits<Acc>::infinity());
+    scalar m = lse_max_;
+    CODA_UNROLL for (int i = 0; i < x.count; ++i) m = Max::fold(m, x.v[i]);
+    const scalar shift = shift_of(m);
+    scalar s = lse_sum_ * exp(lse_max_ - shift);
+    CODA_UNROLL for (int i = 0; i < x.count; ++i) s = s + exp(x.v[i] - shift);
+    lse_max_ = m;
+    lse_sum_ = s;
   }
   CODA_FN void reduce_port(const TargetSelect<Acc>& p, const fragment<Width::Same>& f) const {
     if (!p.data) return;
@@ -211,24 +238,41 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   }
   template <int Slot>
   CODA_FN void reduce_port(const HeadMean<Acc, Slot>& p, const fragment<Width::Same>& f) const {
+    const auto add = [&](std::int64_t column, Acc x) { heads_[Slot][(column - geometry_.col) / p.head_dim] += x; };
+    if (p.head_dim % kL == 0) {
+      each_head_vector(p.head_dim, p.columns, [&](int i, std::int64_t column, std::int64_t) {
+        add(column, fold_lanes(f.v[i], [](auto a, auto b) { return a + b; }));
+      });
+      return;
+    }
     alignas(64) Acc tmp[kColumns];
     pack(tmp, f);
     each_head_segment(p.head_dim, p.columns, [&](int at, int n, std::int64_t first, std::int64_t) {
       Acc sum = 0;
       for (int i = 0; i < n; ++i) sum += tmp[at + i];
-      heads_[Slot][(first - geometry_.col) / p.head_dim] += sum;
+      add(first, sum);
     });
   }
 
  private:
+  /// What to subtract before exp. While all values are -inf it is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be
+  /// NaN.
+  static CODA_FN scalar shift_of(scalar m) {
+    return select(m <= scalar(-std::numeric_limits<Acc>::infinity()), scalar(Acc(0)), m);
+  }
   template <Width W>
   static CODA_FN std::int64_t scaled(std::int64_t columns) {
     return columns * static_cast<int>(W) / static_cast<int>(Width::Same);
   }
+  template <Width W, class T>
+  static CODA_FN void prefetch(const T* p) {
+    constexpr int kLine = 64 / static_cast<int>(sizeof(T));
+    CODA_UNROLL for (int i = 0; i < fragment<W>::count * kL; i += kLine) __builtin_prefetch(p + i);
+  }
   template <Width W>
   static CODA_FN fragment<W> filled(Acc x) {
     fragment<W> f;
-    CODA_UNROLL for (int i = 0; i < f.count; ++i) f.v[i] = typename Base::scalar(x);
+    CODA_UNROLL for (int i = 0; i < f.count; ++i) f.v[i] = scalar(x);
     return f;
   }
   template <Width W, class T>
@@ -273,6 +317,17 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     CODA_UNROLL for (int i = 1; i < f.count; ++i) x = Op::fold(x, f.v[i]);
     return fold_lanes(x, [](auto a, auto b) { return Op::fold(a, b); });
   }
+  /// f(i, column, offset in the head) for each vector i of this fragment before column `columns`, where heads are made
+  /// of whole vectors.
+  template <class F>
+  CODA_FN void each_head_vector(int head_dim, std::int64_t columns, const F& f) const {
+    const std::int64_t stop = std::min<std::int64_t>(columns - col_, valid_);
+    std::int64_t offset = col_ % head_dim;
+    CODA_UNROLL for (int i = 0; i < kVectors; ++i) {
+      if (i * kL < stop) f(i, col_ + i * kL, offset);
+      offset = offset + kL == head_dim ? 0 : offset + kL;
+    }
+  }
   /// f(at, n, column, offset) for each run of this fragment's columns that lies in one head before column `columns`.
   template <class F>
   CODA_FN void each_head_segment(int head_dim, std::int64_t columns, const F& f) const {
@@ -286,10 +341,21 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   }
 
   TileGeometry geometry_;
-  std::int64_t row_ = 0, col_ = 0;
+  std::int64_t row_ = 0, ahead_ = 0, col_ = 0;
   int valid_ = kColumns;
   mutable Acc heads_[kHeadSlots][kMaxTileN / 2];
+  mutable scalar lse_max_, lse_sum_;  // lane by lane; of the one OnlineLse that a program may have
 };
+
+template <class Port, class P>
+consteval int count_ports() {
+  int n = 0;
+  const P program{};
+  for_each_port(program, [&](const auto& port) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(port)>, Port>) ++n;
+  });
+  return n;
+}
 
 /// Runs a program over `count` rows from `first` on of one tile, whose accumulator is in memory: acc[r * ld + c] is
 /// that of row first + r. What a row holds past the tile's last column is read up to a whole fragment (anything may be
@@ -297,6 +363,7 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
 template <class Acc, class P>
 void run_epilogue(const void* program, const TileGeometry& g, std::int64_t first, std::int64_t count,
                   const void* accumulator, std::int64_t ld) {
+  static_assert(count_ports<OnlineLse<Acc>, P>() <= 1, "coda: a program has one OnlineLse at most");
   const P p = *static_cast<const P*>(program);  // this thread's own: ports keep running values
   CpuTile<Acc> tile(g);
   using F = CpuFragment<Acc>;
@@ -316,6 +383,7 @@ void run_epilogue(const void* program, const TileGeometry& g, std::int64_t first
     sweep(acc, [&](const F& f) { p(tile, f); });
     for_each_port(p, [&](const auto& port) { tile.end(port); });
   }
+  if (g.stream) end_of_streams();
 }
 
 }  // namespace coda::cpu

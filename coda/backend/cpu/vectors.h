@@ -27,6 +27,9 @@ CODA_FN void load_vectors(const T* p, Simd<Acc, N> (&v)[Count]) {
   CODA_UNROLL for (int i = 0; i < Count; ++i) v[i] = load_vector<Acc, N>(p + i * N);
 }
 
+/// Whether p is where a cache line begins.
+inline bool is_line(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 64 == 0; }
+
 /// The inverse, rounded to T.
 template <class T, class Acc, int N, int Count>
 CODA_FN void store_vectors(T* p, const Simd<Acc, N> (&v)[Count]) {
@@ -40,6 +43,27 @@ CODA_FN void store_vectors(T* p, const Simd<Acc, N> (&v)[Count]) {
   }
 #endif
   CODA_UNROLL for (int i = 0; i < Count; ++i) store_vector(p + i * N, v[i]);
+}
+
+/// The same past the caches, where vectors of T fill lines; p must be where one begins. Other threads see it after
+/// end_of_streams().
+template <class T, class Acc, int N, int Count>
+CODA_FN void stream_vectors(T* p, const Simd<Acc, N> (&v)[Count]) {
+#if defined(__AVX512BF16__) && !defined(__SANITIZE_ADDRESS__)  // which does not check these stores
+  if constexpr (std::is_same_v<T, bf16> && std::is_same_v<Acc, float> && N == 16 && Count % 2 == 0) {
+    CODA_UNROLL for (int i = 0; i < Count; i += 2) {
+      const auto words = _mm512_cvtne2ps_pbh(v[i + 1].v, v[i].v);
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(p + i * N), std::bit_cast<__m512i>(words));
+    }
+    return;
+  }
+#endif
+  store_vectors(p, v);
+}
+inline void end_of_streams() {
+#if defined(__AVX512BF16__)
+  _mm_sfence();
+#endif
 }
 
 }  // namespace coda::cpu
