@@ -3,7 +3,9 @@
 # host's time for a call, the small kernels beside a copy, and a layer beside its products. Writes
 # results/<gpu>/{kernels,host,small,layer}.json.
 #
-#   gpu_bench.sh [--quick] [arguments of gpu_kernels]     --quick: 2048, 4096 and 8192 only, in less than a minute
+#   gpu_bench.sh [--peers] [--quick] [arguments of gpu_kernels]
+#     --peers: also eager PyTorch, torch.compile and QuACK, where PYTHON (python3) has them: peers.json, in four minutes
+#     --quick: 2048, 4096 and 8192 only, in less than a minute
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/local/cuda/bin"
@@ -19,6 +21,11 @@ commit=${CODA_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
 [[ -z $(git status --porcelain 2>/dev/null) ]] || commit=$commit-modified
 from=(--commit "$commit" --driver "$driver" --date "$(date -u +%F)")
 
+peers=
+if [[ ${1:-} == --peers ]]; then
+  peers=yes
+  shift
+fi
 programs=(gpu_kernels)
 [[ ${1:-} == --quick ]] || programs+=(gpu_layer gpu_small)
 if [[ -z ${CODA_PREBUILT:-} ]]; then
@@ -34,3 +41,11 @@ for program in "${programs[@]}"; do
   esac
   echo "gpu_bench: wrote $out"
 done
+
+[[ -n $peers ]] || exit 0
+python=${PYTHON:-python3}
+if "$python" -c 'import torch' 2>/dev/null; then
+  "$python" bench/peers/peers.py --out "results/$name/peers.json" "${from[@]}"
+else
+  echo "gpu_bench: --peers: skipped: $python has no PyTorch" >&2
+fi

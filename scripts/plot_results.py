@@ -10,7 +10,15 @@ import matplotlib.pyplot as plt
 from results import IMAGES, MODELS, few_rows, layer_peers, load, model_ratios, squares
 
 OURS = "CODA"
-COLORS = {OURS: "C0", "torch.compile": "C1", "QuACK": "C2", "eager": "C7", "Liger": "C4"}
+COLORS = {
+    OURS: "C0",
+    "QuACK": "C2",
+    "torch.compile, max-autotune": "C3",
+    "torch.compile": "C1",
+    "Liger": "C4",
+    "eager": "C7",
+}
+SPEED = "speed relative to the bare product by cuBLASLt (1: the epilogue is free)"
 
 
 def save(figure, name: str) -> None:
@@ -21,51 +29,73 @@ def save(figure, name: str) -> None:
     print(f"wrote docs/images/{name}.svg")
 
 
-def grouped_bars(axes, names: list[str], groups: dict[str, dict[str, float]], colors: dict[str, str]) -> None:
-    """Horizontal bars: for each name one of every group that has it, side by side round its line."""
-    height = 0.8 / len(groups)
+BAR = 0.12  # inches of a bar's height
+GAP = 0.8  # bars between the groups of two names
+
+
+class Rows:
+    """Where the bars of each name go, in bars from the top: as many as one of the plots has of it."""
+
+    def __init__(self, names: list[str], plots: list[dict[str, dict[str, float]]]):
+        self.centers, self.height = {}, GAP / 2
+        for name in names:
+            bars = max(sum(name in values for values in groups.values()) for groups in plots)
+            self.centers[name] = self.height + bars / 2
+            self.height += bars + GAP
+        self.inches = BAR * self.height
+
+
+def grouped_bars(axes, rows: Rows, groups: dict[str, dict[str, float]], colors: dict[str, str]) -> None:
+    """Horizontal bars: for each name one of every group that has it, below each other; in the order of `colors`."""
+    groups = {g: groups[g] for g in sorted(groups, key=[*colors, *groups].index)}
     for number, (group, values) in enumerate(groups.items()):
         at, widths = [], []
-        for i, name in enumerate(names):
-            if name not in values:
-                continue
-            here = [g for g in groups.values() if name in g]
-            place = next(j for j, g in enumerate(here) if g is values)
-            at.append(i + (place - (len(here) - 1) / 2) * height)
-            widths.append(values[name])
-        axes.barh(at, widths, height * 0.92, label=group, color=colors.get(group, f"C{number}"))
+        for name, width in values.items():
+            here = [g for g in groups if name in groups[g]]
+            at.append(rows.centers[name] + here.index(group) - (len(here) - 1) / 2)
+            widths.append(width)
+        axes.barh(at, widths, 0.9, label=group, color=colors.get(group, f"C{number}"))
         for y, width in zip(at, widths):
-            axes.text(width + 0.01, y, f"{width:.2f}", va="center", fontsize=6)
-    axes.axvline(1.0, color="0.3", linewidth=0.8)
+            axes.text(width + 0.01, y, f"{width:.2f}", va="center", fontsize=6, zorder=4)
+    axes.axvline(1.0, color="0.3", linewidth=0.8, zorder=3)
     axes.set_xlim(0, 1.25)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_yticks(list(rows.centers.values()), list(rows.centers))
+    axes.set_ylim(rows.height - GAP / 2, 0)
     axes.grid(axis="x", alpha=0.3)
+
+
+def measured_on(run: dict) -> str:
+    return f"{run['device']}, bf16, commit {run['commit']}"
+
+
+def peers_from(peers: dict | None) -> str:
+    """Which peers, and where they were measured."""
+    if not peers:
+        return ""
+    versions = "; ".join(dict.fromkeys(p["version"] for p in peers["peers"]))
+    return f"\npeers: {versions}; {peers['device']}, {peers['date']}"
 
 
 def plot_kernels(run: dict, peers: dict | None) -> None:
     programs, sizes, by = squares(run)
     names = [f"{p} ({layout})" for p in programs for layout in ("nt", "nn") if (p, layout, sizes[0]) in by]
-    figure, panels = plt.subplots(
-        1, len(sizes), figsize=(13, 0.42 * len(names) + 1.4), sharey=True, layout="constrained"
-    )
-    for axes, size in zip(panels, sizes):
-        ours = {f"{p} ({layout})": r["ratio"] for (p, layout, m), r in by.items() if m == size}
-        groups = {OURS: ours}
+    bars = []  # one for each size: groups of grouped_bars
+    for size in sizes:
+        groups = {OURS: {f"{p} ({layout})": r["ratio"] for (p, layout, m), r in by.items() if m == size}}
         for r in peers["records"] if peers else []:
-            if r["m"] != size:
-                continue
             for name in names:
-                if name.split(" ")[0] == r["program"]:
+                if r["m"] == size and name.split(" ")[0] == r["program"]:
                     groups.setdefault(r["peer"], {})[name] = r["ratio"]
-        grouped_bars(axes, names, groups, COLORS)
+        bars.append(groups)
+    rows = Rows(names, bars)
+    figure, panels = plt.subplots(1, len(sizes), figsize=(13, rows.inches + 1.6), sharey=True, layout="constrained")
+    for axes, size, groups in zip(panels, sizes, bars):
+        grouped_bars(axes, rows, groups, COLORS)
         axes.set_title(f"M = N = K = {size}")
-    panels[len(sizes) // 2].set_xlabel("speed relative to the bare product by cuBLASLt (1: the epilogue is free)")
+    panels[len(sizes) // 2].set_xlabel(SPEED)
+    panels[0].set_ylabel("program (nt: A Bᵀ, nn: A B)")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower right", ncols=len(COLORS), fontsize=7)
-    versions = "; ".join(p["version"] for p in peers["peers"]) if peers else ""
-    figure.suptitle(
-        f"{run['device']}, bf16, commit {run['commit']}" + (f"; peers (all A Bᵀ): {versions}" if versions else "")
-    )
+    figure.suptitle(f"Programs beside their bare product; longer is faster; {measured_on(run)}{peers_from(peers)}")
     save(figure, "kernels")
 
 
@@ -75,10 +105,13 @@ def plot_models(run: dict) -> None:
         return
     names = list(ratios)
     groups = {model: {n: r[model] for n, r in ratios.items() if model in r} for model in MODELS}
-    figure, axes = plt.subplots(figsize=(9, 0.62 * len(names) + 1.2), layout="constrained")
-    grouped_bars(axes, names, {m: v for m, v in groups.items() if v}, {})
-    axes.set_xlabel("speed relative to the bare product by cuBLASLt")
-    axes.set_title(f"Products of whole models, M = 16384; {run['device']}, bf16, commit {run['commit']}")
+    groups = {m: v for m, v in groups.items() if v}
+    rows = Rows(names, [groups])
+    figure, axes = plt.subplots(figsize=(9, rows.inches + 1.2), layout="constrained")
+    grouped_bars(axes, rows, groups, {})
+    axes.set_xlabel(SPEED)
+    axes.set_ylabel("program and its product in the model")
+    figure.suptitle(f"Products of whole models, M = 16384; longer is faster; {measured_on(run)}")
     figure.legend(loc="outside lower right", ncols=4, fontsize=7)
     save(figure, "models")
 
@@ -96,7 +129,7 @@ def plot_few_rows(run: dict) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(m) for m in sizes])
     axes.set(xlabel="rows M (N = K = 4096)", ylabel="time of product + separate kernel / time of program")
-    axes.set_title(f"Few rows; {run['device']}, bf16, commit {run['commit']}")
+    axes.set_title(f"Few rows: above 1 the program is faster; {measured_on(run)}")
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", fontsize=6, ncols=4)
     save(figure, "few_rows")
@@ -111,14 +144,16 @@ def plot_host(run: dict, peers: dict | None) -> None:
     )
     axes.plot([r["new_us"] for r in records], range(len(records)), "|", color="k", label="CODA, C++, new shape")
     for i, peer in enumerate((peers or {}).get("host", []), len(records)):
-        axes.barh(i, peer["most_us"] - peer["least_us"], 0.7, left=peer["least_us"], color="C1")
+        label = None if i > len(records) else "peers, Python, shape seen: least to most of all programs"
+        axes.barh(i, peer["most_us"] - peer["least_us"], 0.7, left=peer["least_us"], color="C1", label=label)
     axes.axvline(5, color="0.3", linestyle="--", linewidth=0.8, label="target, 5 µs")
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlim(left=1)
     axes.set_xlabel("microseconds of the host for one call")
-    axes.set_title(f"{run['device']}, commit {run['commit']}")
+    axes.set_ylabel("program")
+    axes.set_title(f"The host's time for a call; shorter is better; {run['device']}, commit {run['commit']}")
     axes.grid(axis="x", alpha=0.3)
     axes.legend(fontsize=7)
     save(figure, "host")
@@ -132,12 +167,14 @@ def plot_layer(run: dict, peers: dict | None) -> None:
         names.append(name)
         groups[OURS][name] = r["ratio"]
         other = peer_records.get((r["hidden"], r["ffn"], r["pass"]))
-        for peer in ("torch.compile", "Liger", "eager") if other else ():
+        for peer in COLORS.keys() & other.keys() if other else ():
             groups.setdefault(peer, {})[name] = other["gemms_ms"] / other[peer]
-    figure, axes = plt.subplots(figsize=(8, 0.62 * len(names) + 1.2), layout="constrained")
-    grouped_bars(axes, names, groups, COLORS)
-    axes.set_xlabel("sum of the layer's bare products by cuBLAS / time of the layer without attention")
-    axes.set_title(f"A layer, M = 16384; {run['device']}, bf16, commit {run['commit']}")
+    rows = Rows(names, [groups])
+    figure, axes = plt.subplots(figsize=(8, rows.inches + 1.2), layout="constrained")
+    grouped_bars(axes, rows, groups, COLORS)
+    axes.set_xlabel("sum of the layer's bare products by cuBLAS / time of the layer")
+    axes.set_ylabel("hidden / ffn width")
+    figure.suptitle(f"A layer without attention, 16384 tokens; longer is faster; {measured_on(run)}{peers_from(peers)}")
     figure.legend(loc="outside lower right", ncols=4, fontsize=7)
     save(figure, "layer")
 

@@ -18,7 +18,7 @@ def image(name: str, text: str) -> list[str]:
 
 def kernel_section(run: dict, peers: dict | None) -> list[str]:
     programs, sizes, by = squares(run)
-    peer_names = [p["peer"] for p in peers["peers"]] if peers else []
+    peer_names = [p["peer"] for p in peers["peers"] if p["peer"] != "eager"] if peers else []
     peer_ratio = {(r["peer"], r["program"], r["m"]): r["ratio"] for r in peers["records"]} if peers else {}
     rows = []
     for program in programs:
@@ -28,7 +28,7 @@ def kernel_section(run: dict, peers: dict | None) -> list[str]:
             cells = [f"`{program}`", name] + [f"{by[program, layout, size]['ratio']:.2f}" for size in sizes]
             for peer in peer_names:
                 found = [peer_ratio.get((peer, program, size)) for size in sizes]
-                cells.append("" if None in found else " / ".join(f"{x:.2f}" for x in found))
+                cells.append(" / ".join(f"{x:.2f}" if x else "-" for x in found) if any(found) else "")
             rows.append(cells)
     lines = [
         f"Speed on an {run['device']} relative to the **bare** product of the same M = N = K by cuBLASLt, bf16 (1.00: the",
@@ -37,8 +37,11 @@ def kernel_section(run: dict, peers: dict | None) -> list[str]:
         f"CUTLASS {run['cutlass']}, commit {run['commit']}; `scripts/gpu_bench.sh` measures it again.",
     ]
     if peers:
-        versions = " and ".join(p["version"] for p in peers["peers"])
-        lines.append(f"Peers: {versions}, on the same device, all in A·Bᵀ.")
+        versions = "; ".join(dict.fromkeys(p["version"] for p in peers["peers"]))
+        layouts = ", all in A·Bᵀ" if all(r.get("layout", "nt") == "nt" for r in peers["records"]) else ""
+        lines.append(f"Peers on an {peers['device']}, {peers['date']}{layouts}: {versions}.")
+        for peer, programs_of in peers.get("differs", {}).items():
+            lines.append(f"{peer}: " + "; ".join(f"`{p}` {what}" for p, what in programs_of.items()) + ".")
     sizes_text = " / ".join(str(size) for size in sizes)
     head = ["program", "product"] + [str(size) for size in sizes] + [f"{peer}: {sizes_text}" for peer in peer_names]
     return (
@@ -91,7 +94,7 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
         held = f"{r['bytes_saved'] / 2**20:.0f}"
         if "bytes_saved_unfused" in r:
             held += f" ({r['bytes_saved_unfused'] / 2**20:.0f})"
-        compiled = f"{other['gemms_ms'] / other['torch.compile']:.2f}" if other else ""
+        compiled = f"{other['gemms_ms'] / other['torch.compile']:.2f}" if other and "torch.compile" in other else ""
         rows.append(
             [
                 f"{r['hidden']} / {r['ffn']}",
