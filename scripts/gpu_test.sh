@@ -3,9 +3,13 @@
 #
 #   gpu_test.sh [gtest arguments]     every test, `coda verify --all --backend sm90` and 300 random cases
 #   gpu_test.sh --fuzz CASES [SEED]   random cases only, spread over processes: seeds SEED (1) to SEED + CASES - 1
+#   gpu_test.sh --reruns [COUNT]      each kernel COUNT (1000) times alone, then by two processes at once and under load
 #   gpu_test.sh --sanitize [TOOL...]  each kernel once under compute-sanitizer: memcheck racecheck synccheck
+#   gpu_test.sh --mutation [ARG...]   seeded faults in the Hopper backend, each of which a test must catch: arguments of
+#                                     tests/mutation/run_sm90.py
 #
-# CODA_TEST_SECONDS: how long the threads run (5). CODA_PREBUILT=1: run build/cuda as it is. Logs lie in build/cuda/.
+# CODA_TEST_SECONDS: how long the threads run (5). CODA_TEST_LIMIT: seconds after which a test counts as hung (300).
+# CODA_PREBUILT=1: run build/cuda as it is. Logs lie in build/cuda/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/local/cuda/bin"
@@ -52,6 +56,31 @@ fuzz() {
   return "$status"
 }
 
+# The same bits in each run, idle and under load, and in three processes.
+reruns() {
+  local test=build/cuda/tests/reruns_test logs_of=() pids=() status=0 log hashes
+  local idle=$logs/reruns_idle.log
+  export CODA_RERUNS=$1
+  "$test" --gtest_brief=1 --gtest_filter='*WhileIdle' >"$idle" 2>&1 || status=1
+  logs_of=("$idle" "$logs/reruns_load_1.log" "$logs/reruns_load_2.log")
+  for log in "${logs_of[@]:1}"; do
+    "$test" --gtest_brief=1 --gtest_filter='*UnderLoad' >"$log" 2>&1 &
+    pids+=("$!")
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+  for log in "${logs_of[@]}"; do
+    grep -q '^reruns: ' "$log" || fail "it ended early: $log"
+    grep -E '^reruns: |Failure' "$log"
+  done
+  hashes=$(grep -hE '^hash: ' "${logs_of[@]}" | sort -u)
+  local kernels differ
+  kernels=$(grep -cE '^hash: ' "$idle")
+  differ=$(($(wc -l <<<"$hashes") - kernels))
+  echo "processes: 3, $kernels hashes each, $differ differ"
+  ((differ == 0)) || cut -d' ' -f3- <<<"$hashes" | sort | uniq -d | head -n 20
+  return $((status || differ != 0))
+}
+
 # Each kernel once, in memory of its own size: what a tool watches is each access.
 sanitize_with() { # sanitize_with <tool> <log>
   local tool=$1 status=0
@@ -87,6 +116,16 @@ case ${1:-} in
     fuzz "$2" "${3:-1}"
     exit
     ;;
+  --reruns)
+    [[ ${2:-1000} =~ ^[0-9]+$ ]] || fail "--reruns: expected a number, got '$2'"
+    build reruns_test
+    reruns "${2:-1000}"
+    exit
+    ;;
+  --mutation)
+    shift
+    exec python3 tests/mutation/run_sm90.py "$@"
+    ;;
   --sanitize)
     shift
     command -v compute-sanitizer >/dev/null || fail "no compute-sanitizer on this machine"
@@ -103,10 +142,11 @@ build "${tests[@]}" coda_cli
 run() { # run <name> <command...>: its output and its exit status
   local name=$1 status=0
   shift
-  "$@" >"$logs/$name.log" 2>&1 || status=$?
+  timeout "${CODA_TEST_LIMIT:-300}" "$@" >"$logs/$name.log" 2>&1 || status=$?
   echo "$status" >"$logs/$name.status"
 }
 # Several at once: most of the time goes into references on the CPU.
+rm -f "$logs"/*.status
 jobs=()
 start() {
   while (($(jobs -rp | wc -l) >= 4)); do wait -n || true; done
@@ -114,7 +154,14 @@ start() {
   jobs+=("$1")
 }
 (($# > 0)) || start verify build/cuda/coda verify --all --backend sm90
-for name in "${tests[@]}"; do start "$name" build/cuda/tests/"$name" --gtest_brief=1 "$@"; done
+for name in "${tests[@]}"; do
+  [[ $name == first_call_test && $# == 0 ]] || start "$name" build/cuda/tests/"$name" --gtest_brief=1 "$@"
+done
+if (($# == 0)); then # each first call in a process of its own
+  for name in $(build/cuda/tests/first_call_test --gtest_list_tests | sed -nE 's/^  ([^ ]+).*/\1/p'); do
+    start "first_call_${name##*/}" build/cuda/tests/first_call_test --gtest_brief=1 --gtest_filter="*.$name"
+  done
+fi
 wait
 
 ran=0 passed=0 skipped=0 broken=() verify="not run"
@@ -129,7 +176,7 @@ for name in "${jobs[@]}"; do
     [[ $good == yes ]] || { broken+=("coda verify") && grep -m 20 FAILED "$log"; } || true
     continue
   fi
-  [[ $good == yes ]] || grep -vE -m 40 '^Running|^Note|^$' "$log" || true
+  [[ $good == yes ]] || grep -vE -m 40 '^Running|^Note|^hash: |^$' "$log" || true
   grep -qE '^\[=+\].* ran\.' "$log" || broken+=("$name") # it ended before its summary
   ran=$((ran + $(count '=+' "$log"))) passed=$((passed + $(count '  PASSED  ' "$log")))
   skipped=$((skipped + $(count '  SKIPPED ' "$log")))
@@ -137,6 +184,11 @@ done
 failed=$((ran - passed - skipped))
 echo "tests: $ran run, $passed passed, $failed failed, $skipped skipped"
 echo "verify: $verify"
-grep -hE '^fuzz: ' "$logs/fuzz_test.log" || echo "fuzz: not run"
+if (($# == 0)); then
+  cat "$logs"/first_call_*.status | awk '$1 == 0 {good++} END {
+    printf "first calls: %d operations, each captured as the first of a process and replayed 1000 times: %d with the same bits\n", NR, good}'
+fi
+figures='^(fuzz|bad calls|edge cases|threads|reruns): '
+for name in "${jobs[@]}"; do grep -hE "$figures" "$logs/$name.log" || true; done
 ((${#broken[@]} == 0)) || echo "broken: ${broken[*]}"
 ((failed == 0 && ${#broken[@]} == 0))

@@ -9,20 +9,18 @@
 // usage: gpu_kernels [--quick] [--out FILE] [--host FILE] [--rounds N] [--commit ID] [--driver VERSION] [--date DATE]
 //                    [M,N,K ...]
 // --quick: M = N = K = 2048, 4096 and 8192 only. M,N,K: these shapes only.
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <map>
 #include <memory>
 #include <utility>
 
 #include "bench/gpu/cublaslt.h"
-#include "bench/gpu/programs.h"
+#include "bench/gpu/groups.h"
 #include "coda/backend/sm90/run.h"
 
 namespace coda::bench {
 namespace {
-
-constexpr std::int64_t kMostBytes = std::int64_t{20} << 30;
 
 struct Record {
   std::string program;
@@ -33,88 +31,16 @@ struct Record {
 struct HostRecord {
   std::string program;
   Layout layout;
-  double first_us, new_us, seen_us;  // of the process, of a shape, of a shape that was seen
+  double first_us, new_us, seen_us, unfused_us;  // of the process, of a shape, of one that was seen, and unfused
 };
-
-/// Programs that share a bare product.
-struct Group {
-  Shape shape;
-  Layout layout;
-  std::int64_t head_dim = 128;
-  bool both_ways = false;  // beside each program the fused way and the other one
-  std::vector<const Program*> programs;
-};
-
-class Groups {
- public:
-  void add(const Program& p, const Shape& s, std::int64_t head_dim = 128, bool both_ways = false) {
-    for (Group& g : all_) {
-      if (g.shape != s || g.layout != p.layout || g.head_dim != head_dim) continue;
-      if (std::find(g.programs.begin(), g.programs.end(), &p) == g.programs.end()) g.programs.push_back(&p);
-      return;
-    }
-    all_.push_back({s, p.layout, head_dim, both_ways, {&p}});
-  }
-  void add_all(const Shape& s, bool both_ways = false) {
-    for (const Program& p : programs()) add(p, s, 128, both_ways);
-  }
-  const std::vector<Group>& all() const { return all_; }
-
- private:
-  std::vector<Group> all_;
-};
-
-struct Model {
-  std::int64_t hidden, ffn, heads, kv_heads, head_dim, vocabulary;
-};
-// LLaMA-3 1B, 8B, 70B and Qwen3-8B.
-constexpr Model kModels[] = {{2048, 8192, 32, 8, 64, 128256},
-                             {4096, 14336, 32, 8, 128, 128256},
-                             {8192, 28672, 64, 8, 128, 128256},
-                             {4096, 12288, 32, 8, 128, 151936}};
-
-/// The product that each program really has in a model, for a batch of two sequences of 8192 tokens.
-void add_model(Groups& groups, const Model& m) {
-  constexpr std::int64_t kRows = 16384, kVocabularyBlock = 4096;
-  const std::int64_t attention = m.heads * m.head_dim, qkv = attention + 2 * m.kv_heads * m.head_dim;
-  const auto add = [&](const char* name, std::int64_t n, std::int64_t k) {
-    groups.add(program(name), {kRows, n, k}, m.head_dim);
-  };
-  for (const char* name : {"gemm", "gemm_bias", "gemm_residual_rms"}) add(name, m.hidden, attention);
-  for (const char* name : {"gemm_residual_rms", "gemm_residual_layernorm"}) add(name, m.hidden, m.ffn);
-  for (const char* name : {"gemm_rms", "gemm_layernorm", "gemm_rms_rope", "gemm_rms_qknorm_rope"})
-    add(name, qkv, m.hidden);
-  for (const char* name : {"gemm_rms_swiglu", "gemm_rms_swiglu_without_preact"}) add(name, 2 * m.ffn, m.hidden);
-  add("gemm_layernorm_gelu", m.ffn, m.hidden);
-  for (const char* name : {"gemm_lse", "gemm_lse_without_logits"}) add(name, m.vocabulary, m.hidden);
-  add("gemm_cross_entropy_backward", kVocabularyBlock, m.hidden);
-  for (const char* name : {"gemm_swiglu_backward", "gemm_gelu_backward"}) add(name, m.ffn, m.hidden);
-  for (const std::int64_t k : {2 * m.ffn, qkv}) add("gemm_rms_backward", m.hidden, k);
-}
-
-Groups standard_groups(bool quick) {
-  Groups groups;
-  for (const std::int64_t size : {2048, 4096, 8192}) groups.add_all({size, size, size});
-  if (quick) return groups;
-  for (const std::int64_t rows : {1, 16, 64, 256, 1024}) groups.add_all({rows, 4096, 4096}, true);
-  for (const Model& m : kModels) add_model(groups, m);
-  return groups;
-}
 
 /// So many that a candidate takes about half a second, but enough for a median.
 int rounds_for(double ms, int most) { return std::clamp(static_cast<int>(500 / std::max(ms, 0.01)), 9, most); }
 
 std::vector<Record> measure(const Group& g, const Noise& noise, const DeviceBuffer& flush, int rounds,
                             cudaStream_t stream) {
-  Needs needs;
-  for (const Program* p : g.programs) needs = needs | p->needs;
-  if (bytes_needed(g.shape, needs) > kMostBytes) {
-    std::fprintf(stderr, "gpu_kernels: skipped M=%lld N=%lld K=%lld: its matrices need more than 20 GiB\n",
-                 static_cast<long long>(g.shape.m), static_cast<long long>(g.shape.n),
-                 static_cast<long long>(g.shape.k));
-    return {};
-  }
-  const Arguments arguments(g.shape, needs, noise, g.head_dim);
+  if (!g.fits_in_memory()) return {};
+  const Arguments arguments(g.shape, g.needs(), noise, g.head_dim);
   const CublasLt bare(arguments.a, arguments.b(g.layout), g.layout, arguments.out);
   std::vector<std::unique_ptr<Candidate>> candidates;
   const auto add = [&](const std::string& name, const std::function<void(cudaStream_t)>& launch) {
@@ -150,29 +76,38 @@ std::vector<HostRecord> measure_host(const Noise& noise, cudaStream_t stream) {
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   };
   const Needs everything{.addend = true, .wide = true, .second = true};
-  const Arguments small({512, 512, 512}, everything, noise, 128), other({384, 768, 256}, everything, noise, 128);
+  // Of so many tiles that the fused way is taken.
+  const Arguments usual({2048, 2048, 2048}, everything, noise, 128), other({1920, 2304, 512}, everything, noise, 128);
   CHECK(cudaStreamSynchronize(stream));
+  const auto seen = [&](const Program& p) {
+    constexpr int kCalls = 100;  // fewer than the driver's queue holds
+    std::vector<double> batches;
+    for (int batch = 0; batch < 9; ++batch) {
+      const auto begin = Clock::now();
+      for (int i = 0; i < kCalls; ++i) p.run(usual, stream);
+      batches.push_back(since(begin) / kCalls);
+      CHECK(cudaStreamSynchronize(stream));
+    }
+    std::sort(batches.begin(), batches.end());
+    return batches[batches.size() / 2];
+  };
   std::vector<HostRecord> records;
   for (const Program& p : programs()) {
-    HostRecord r{p.name, p.layout, 0, 0, 0};
+    HostRecord r{p.name, p.layout, 0, 0, 0, 0};
     auto begin = Clock::now();
-    p.run(small, stream);
+    p.run(usual, stream);
     r.first_us = since(begin);
     CHECK(cudaStreamSynchronize(stream));
     begin = Clock::now();
     p.run(other, stream);
     r.new_us = since(begin);
     CHECK(cudaStreamSynchronize(stream));
-    std::vector<double> batches;
-    constexpr int kCalls = 100;  // fewer than the driver's queue holds
-    for (int batch = 0; batch < 9; ++batch) {
-      begin = Clock::now();
-      for (int i = 0; i < kCalls; ++i) p.run(small, stream);
-      batches.push_back(since(begin) / kCalls);
-      CHECK(cudaStreamSynchronize(stream));
-    }
-    std::sort(batches.begin(), batches.end());
-    r.seen_us = batches[batches.size() / 2];
+    r.seen_us = seen(p);
+    sm90::set_way(sm90::Way::unfused);
+    p.run(usual, stream);
+    CHECK(cudaStreamSynchronize(stream));
+    r.unfused_us = seen(p);
+    sm90::set_way(sm90::Way::automatic);
     records.push_back(r);
   }
   return records;
@@ -186,8 +121,10 @@ void write_kernel(std::FILE* f, const Record& r) {
                static_cast<long long>(r.shape.k), name_of(r.layout), r.ms, r.bare_ms, r.bare_ms / r.ms);
 }
 void write_host(std::FILE* f, const HostRecord& r) {
-  std::fprintf(f, "\"program\": \"%s\", \"layout\": \"%s\", \"first_us\": %.1f, \"new_us\": %.2f, \"seen_us\": %.2f",
-               r.program.c_str(), name_of(r.layout), r.first_us, r.new_us, r.seen_us);
+  std::fprintf(f,
+               "\"program\": \"%s\", \"layout\": \"%s\", \"first_us\": %.1f, \"new_us\": %.2f, \"seen_us\": %.2f, "
+               "\"unfused_us\": %.2f",
+               r.program.c_str(), name_of(r.layout), r.first_us, r.new_us, r.seen_us, r.unfused_us);
 }
 
 struct Settings {
@@ -235,10 +172,11 @@ int run(int argc, char** argv) {
 
   // First of all, while nothing has been called in the process.
   const std::vector<HostRecord> host = measure_host(noise, stream);
-  std::printf("%-32s %-6s %12s %12s %12s\n", "host time of a call, us", "layout", "first", "new shape", "seen shape");
+  std::printf("%-32s %-6s %12s %12s %12s %12s\n", "host time of a call, us", "layout", "first", "new shape",
+              "seen shape", "unfused");
   for (const HostRecord& r : host) {
-    std::printf("%-32s %-6s %12.1f %12.2f %12.2f\n", r.program.c_str(), name_of(r.layout), r.first_us, r.new_us,
-                r.seen_us);
+    std::printf("%-32s %-6s %12.1f %12.2f %12.2f %12.2f\n", r.program.c_str(), name_of(r.layout), r.first_us, r.new_us,
+                r.seen_us, r.unfused_us);
   }
   std::printf("\n%-36s %-6s %6s %6s %6s %10s %10s %7s\n", "program", "layout", "m", "n", "k", "ms", "bare ms", "ratio");
   std::vector<Record> records;
@@ -257,8 +195,8 @@ int run(int argc, char** argv) {
   if (!s.out.empty()) write_file(s.out, s.from, method, records, write_kernel);
   if (!s.host.empty()) {
     write_file(s.host, s.from,
-               "C++ calls that nobody waits for: the first of the process (512), of a shape, and the "
-               "median batch of 100 with a shape that was seen",
+               "C++ calls that nobody waits for: the first of the process (2048), of a shape, and the "
+               "median batch of 100 with a shape that was seen, as the library runs it and unfused",
                host, write_host);
   }
   return 0;

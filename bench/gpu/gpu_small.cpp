@@ -3,7 +3,11 @@
 //
 // `bytes` are what a kernel must at least read and write; the copy (cudaMemcpyAsync on the device) reads and writes
 // half of them each. Timed as in gpu_kernels: graphs, L2 flushed, interleaved with the copy, medians; ratio = copy_ms /
-// ms. Where a kernel has so little to do that its launch is what takes time, the copy has the same.
+// ms. Each kernel has a size that models have and one that fills the chip. Where it has so little to do that its launch
+// is what takes time (a fill of one element shows how long that is), the copy has the same. `memset` is not ours: what
+// the driver reaches where nothing is read, for comparison with `fill`.
+//
+// No size is one whose copy moves exactly 512 MiB: that is slower by a third than those just below and above.
 //
 // usage: gpu_small [--out FILE] [--rounds N] [--commit ID] [--driver VERSION] [--date DATE]
 #include <cuda_runtime_api.h>
@@ -130,6 +134,10 @@ void measure_elementwise(Bench& bench) {
     Buffers b;
     const Matrix out = b.matrix(kRows, kCols, DType::fp32);
     bench.measure("fill", kRows, kCols, kSize * 4, [=](cudaStream_t on) { sm90::fill("fill", out, 1, on); });
+    bench.measure("memset", kRows, kCols, kSize * 4,
+                  [=](cudaStream_t on) { CHECK(cudaMemsetAsync(out.data, 1, kSize * 4, on)); });
+    const Matrix one{out.data, DType::fp32, 1, 1};
+    bench.measure("fill", 1, 1, 4, [=](cudaStream_t on) { sm90::fill("fill", one, 1, on); });
   }
   {
     Buffers b;
@@ -148,23 +156,22 @@ void measure_elementwise(Bench& bench) {
   }
   for (const DType t : {DType::bf16, DType::fp32}) {
     Buffers b;
-    const Vector x = b.vector(2 * kSize, t), out = b.vector(1, DType::fp64);
-    bench.measure(std::string("squared_norm_") + name_of(t), 2 * kSize, 1, 2 * kSize * size_of(t),
+    const Vector x = b.vector(3 * kSize, t), out = b.vector(1, DType::fp64);
+    bench.measure(std::string("squared_norm_") + name_of(t), x.size, 1, x.size * size_of(t),
                   [=](cudaStream_t on) { sm90::squared_norm("squared_norm", x, 0, out, on); });
   }
-  {
+  for (const std::int64_t tokens : {16384, 1 << 24, 3 << 24}) {
     Buffers b;
-    constexpr std::int64_t kTokens = 1 << 24;
-    const Vector dloss = b.vector(kTokens, DType::fp32), target = b.vector(kTokens, DType::int64),
-                 out = b.vector(kTokens, DType::fp32);
-    bench.measure("masked_dloss", kTokens, 1, kTokens * 16,
+    const Vector dloss = b.vector(tokens, DType::fp32), target = b.vector(tokens, DType::int64),
+                 out = b.vector(tokens, DType::fp32);
+    bench.measure("masked_dloss", tokens, 1, tokens * 16,
                   [=](cudaStream_t on) { sm90::masked_dloss("masked_dloss", dloss, target, -100, out, on); });
   }
 }
 
 void measure_rows(Bench& bench) {
   // A step of 16384 tokens, and rows enough to fill the chip.
-  for (const std::int64_t m : {std::int64_t{16384}, std::int64_t{1} << 20}) {
+  for (const std::int64_t m : {16384, 1 << 20, 1 << 22}) {
     Buffers b;
     constexpr std::int64_t kWidth = 8192, kTiles = sm90::tiles_n(kWidth);
     const Matrix x = b.matrix(m, kTiles, DType::fp32), y = b.matrix(m, kTiles, DType::fp32);
@@ -177,7 +184,7 @@ void measure_rows(Bench& bench) {
     bench.measure("sum_rows", m, kTiles, m * (kTiles + 1) * 4,
                   [=](cudaStream_t on) { sm90::sum_rows("sum_rows", x, 1, rstd, on); });
   }
-  for (const std::int64_t m : {2048, 16384}) {
+  for (const std::int64_t m : {2048, 16384, 131072}) {
     Buffers b;
     constexpr std::int64_t kVocabulary = 128256, kTiles = sm90::tiles_n(kVocabulary);
     const sm90::LseFinalizeArgs args{.max = b.matrix(m, kTiles, DType::fp32),
@@ -192,14 +199,15 @@ void measure_rows(Bench& bench) {
 }
 
 void measure_columns(Bench& bench) {
-  for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{128, 4096}, {128, 28672}, {2048, 28672}}) {
+  for (const auto& [rows, cols] :
+       {std::pair<std::int64_t, std::int64_t>{128, 4096}, {128, 28672}, {2048, 28672}, {8192, 28672}}) {
     Buffers b;
     const Matrix x = b.matrix(rows, cols, DType::fp32);
     const Vector out = b.vector(cols, DType::fp32);
     bench.measure("sum_columns", rows, cols, (rows + 1) * cols * 4,
                   [x = x, out](cudaStream_t on) { sm90::sum_columns("sum_columns", x, 0, out, on); });
   }
-  for (const std::int64_t rows : {128, 2048}) {
+  for (const std::int64_t rows : {128, 2048, 24576}) {
     Buffers b;
     constexpr std::int64_t kHeads = 64, kDim = 128;
     const Matrix x = b.matrix(rows, kHeads * kDim, DType::fp32);

@@ -9,24 +9,22 @@ namespace {
 constexpr std::int64_t kElement = 2;  // bf16
 
 std::int64_t up_to_8(std::int64_t x) { return (x + 7) / 8 * 8; }
-ops::Target on(cudaStream_t stream) { return {ops::Backend::sm90, stream}; }
+ops::Target on(void* stream) { return {ops::Backend::sm90, stream}; }
 
-void run_gemm(const Arguments& x, cudaStream_t stream) {
-  ops::gemm({.a = x.a, .b = x.b_nt, .out = x.out, .on = on(stream)});
-}
-void run_gemm_bias(const Arguments& x, cudaStream_t stream) {
+void run_gemm(const Arguments& x, void* stream) { ops::gemm({.a = x.a, .b = x.b_nt, .out = x.out, .on = on(stream)}); }
+void run_gemm_bias(const Arguments& x, void* stream) {
   ops::gemm({.a = x.a, .b = x.b_nt, .bias = x.weight, .out = x.out, .on = on(stream)});
 }
-void run_gemm_rms(const Arguments& x, cudaStream_t stream) {
+void run_gemm_rms(const Arguments& x, void* stream) {
   ops::gemm_norm({.a = x.a, .b = x.b_nt, .norm = {.rstd = x.rstd}, .out = x.out, .on = on(stream)});
 }
 ops::Norm layernorm(const Arguments& x) {
   return {.rstd = x.rstd, .mean = x.mean, .u = x.column_sum, .c = x.column_sum};
 }
-void run_gemm_layernorm(const Arguments& x, cudaStream_t stream) {
+void run_gemm_layernorm(const Arguments& x, void* stream) {
   ops::gemm_norm({.a = x.a, .b = x.b_nt, .norm = layernorm(x), .out = x.out, .on = on(stream)});
 }
-void run_gemm_layernorm_gelu(const Arguments& x, cudaStream_t stream) {
+void run_gemm_layernorm_gelu(const Arguments& x, void* stream) {
   ops::gemm_norm({.a = x.a,
                   .b = x.b_nt,
                   .norm = layernorm(x),
@@ -35,7 +33,7 @@ void run_gemm_layernorm_gelu(const Arguments& x, cudaStream_t stream) {
                   .out = x.out,
                   .on = on(stream)});
 }
-void run_swiglu(const Arguments& x, cudaStream_t stream, bool keep) {
+void run_swiglu(const Arguments& x, void* stream, bool keep) {
   ops::gemm_norm_glu({.a = x.a,
                       .b = x.b_nt,
                       .norm = {.rstd = x.rstd},
@@ -43,9 +41,9 @@ void run_swiglu(const Arguments& x, cudaStream_t stream, bool keep) {
                       .out = x.half,
                       .on = on(stream)});
 }
-void run_gemm_rms_swiglu(const Arguments& x, cudaStream_t stream) { run_swiglu(x, stream, true); }
-void run_gemm_rms_swiglu_without_preact(const Arguments& x, cudaStream_t stream) { run_swiglu(x, stream, false); }
-void run_gemm_residual_rms(const Arguments& x, cudaStream_t stream) {
+void run_gemm_rms_swiglu(const Arguments& x, void* stream) { run_swiglu(x, stream, true); }
+void run_gemm_rms_swiglu_without_preact(const Arguments& x, void* stream) { run_swiglu(x, stream, false); }
+void run_gemm_residual_rms(const Arguments& x, void* stream) {
   ops::gemm_residual({.a = x.a,
                       .b = x.b_nt,
                       .residual = x.addend,
@@ -55,7 +53,7 @@ void run_gemm_residual_rms(const Arguments& x, cudaStream_t stream) {
                       .sum_sq = x.partial[0],
                       .on = on(stream)});
 }
-void run_gemm_residual_layernorm(const Arguments& x, cudaStream_t stream) {
+void run_gemm_residual_layernorm(const Arguments& x, void* stream) {
   ops::gemm_residual({.a = x.a,
                       .b = x.b_nt,
                       .residual = x.addend,
@@ -66,11 +64,11 @@ void run_gemm_residual_layernorm(const Arguments& x, cudaStream_t stream) {
                       .m2 = x.partial[1],
                       .on = on(stream)});
 }
-void run_gemm_rms_rope(const Arguments& x, cudaStream_t stream) {
+void run_gemm_rms_rope(const Arguments& x, void* stream) {
   ops::gemm_norm_rope(
       {.a = x.a, .b = x.b_nt, .norm = {.rstd = x.rstd}, .heads = x.heads, .out = x.out, .on = on(stream)});
 }
-void run_gemm_rms_qknorm_rope(const Arguments& x, cudaStream_t stream) {
+void run_gemm_rms_qknorm_rope(const Arguments& x, void* stream) {
   ops::gemm_norm_qknorm_rope({.a = x.a,
                               .b = x.b_nt,
                               .norm = {.rstd = x.rstd},
@@ -81,7 +79,7 @@ void run_gemm_rms_qknorm_rope(const Arguments& x, cudaStream_t stream) {
                               .out = x.out,
                               .on = on(stream)});
 }
-void run_lse(const Arguments& x, cudaStream_t stream, bool keep) {
+void run_lse(const Arguments& x, void* stream, bool keep) {
   ops::gemm_lse({.a = x.a,
                  .b = x.b_nt,
                  .norm = {.rstd = x.rstd},
@@ -92,11 +90,11 @@ void run_lse(const Arguments& x, cudaStream_t stream, bool keep) {
                  .target_logit = x.target_logit,
                  .on = on(stream)});
 }
-void run_gemm_lse(const Arguments& x, cudaStream_t stream) { run_lse(x, stream, true); }
-void run_gemm_lse_without_logits(const Arguments& x, cudaStream_t stream) { run_lse(x, stream, false); }
+void run_gemm_lse(const Arguments& x, void* stream) { run_lse(x, stream, true); }
+void run_gemm_lse_without_logits(const Arguments& x, void* stream) { run_lse(x, stream, false); }
 
 /// A block of the vocabulary in linear_cross_entropy_backward, which also runs two plain products.
-void run_gemm_cross_entropy_backward(const Arguments& x, cudaStream_t stream) {
+void run_gemm_cross_entropy_backward(const Arguments& x, void* stream) {
   const auto vector = [](const ConstVector& v) { return static_cast<const float*>(v.data); };
   const GemmCrossEntropyBackward<bf16> block{
       .norm = {.rstd = {vector(x.rstd)}},
@@ -109,7 +107,7 @@ void run_gemm_cross_entropy_backward(const Arguments& x, cudaStream_t stream) {
                                                            "gemm_cross_entropy_backward");
 }
 
-void run_gemm_rms_backward(const Arguments& x, cudaStream_t stream) {
+void run_gemm_rms_backward(const Arguments& x, void* stream) {
   ops::gemm_rms_backward({.a = x.a,
                           .b = x.b_nn,
                           .x = x.addend,
@@ -122,7 +120,7 @@ void run_gemm_rms_backward(const Arguments& x, cudaStream_t stream) {
                           .dweight = x.column_partial,
                           .on = on(stream)});
 }
-void run_gemm_swiglu_backward(const Arguments& x, cudaStream_t stream) {
+void run_gemm_swiglu_backward(const Arguments& x, void* stream) {
   ops::gemm_glu_backward({.a = x.a,
                           .b = x.b_nn,
                           .preact = x.wide,
@@ -131,7 +129,7 @@ void run_gemm_swiglu_backward(const Arguments& x, cudaStream_t stream) {
                           .dot = {.zdz = x.partial[0]},
                           .on = on(stream)});
 }
-void run_gemm_gelu_backward(const Arguments& x, cudaStream_t stream) {
+void run_gemm_gelu_backward(const Arguments& x, void* stream) {
   ops::gemm_activation_backward({.a = x.a,
                                  .b = x.b_nn,
                                  .activation = ops::Activation::gelu_tanh,
@@ -214,23 +212,23 @@ const std::vector<Program>& programs() {
   constexpr Layout nt = Layout::nt, nn = Layout::nn;
   constexpr Needs kOut{}, kSecond{.second = true}, kTwo{.addend = true, .second = true}, kWide{.wide = true};
   static const std::vector<Program> all{
-      {"gemm", nt, kOut, run_gemm},
-      {"gemm_bias", nt, kOut, run_gemm_bias},
-      {"gemm_rms", nt, kOut, run_gemm_rms},
-      {"gemm_layernorm", nt, kOut, run_gemm_layernorm},
-      {"gemm_layernorm_gelu", nt, kSecond, run_gemm_layernorm_gelu},
-      {"gemm_rms_swiglu", nt, kSecond, run_gemm_rms_swiglu},
-      {"gemm_rms_swiglu_without_preact", nt, kOut, run_gemm_rms_swiglu_without_preact},
-      {"gemm_residual_rms", nt, kTwo, run_gemm_residual_rms},
-      {"gemm_residual_layernorm", nt, kTwo, run_gemm_residual_layernorm},
-      {"gemm_rms_rope", nt, kOut, run_gemm_rms_rope},
-      {"gemm_rms_qknorm_rope", nt, kSecond, run_gemm_rms_qknorm_rope},
-      {"gemm_lse", nt, kOut, run_gemm_lse},
-      {"gemm_lse_without_logits", nt, kOut, run_gemm_lse_without_logits},
-      {"gemm_cross_entropy_backward", nt, kOut, run_gemm_cross_entropy_backward},
-      {"gemm_rms_backward", nn, kTwo, run_gemm_rms_backward},
-      {"gemm_swiglu_backward", nn, kWide, run_gemm_swiglu_backward},
-      {"gemm_gelu_backward", nn, kTwo, run_gemm_gelu_backward},
+      {"gemm", nt, kOut, "", run_gemm},
+      {"gemm_bias", nt, kOut, "gemm", run_gemm_bias},
+      {"gemm_rms", nt, kOut, "gemm_rms", run_gemm_rms},
+      {"gemm_layernorm", nt, kOut, "gemm_layernorm", run_gemm_layernorm},
+      {"gemm_layernorm_gelu", nt, kSecond, "", run_gemm_layernorm_gelu},
+      {"gemm_rms_swiglu", nt, kSecond, "gemm_rms_swiglu", run_gemm_rms_swiglu, 2},
+      {"gemm_rms_swiglu_without_preact", nt, kOut, "", run_gemm_rms_swiglu_without_preact, 2},
+      {"gemm_residual_rms", nt, kTwo, "gemm_residual_rms", run_gemm_residual_rms},
+      {"gemm_residual_layernorm", nt, kTwo, "gemm_residual_layernorm", run_gemm_residual_layernorm},
+      {"gemm_rms_rope", nt, kOut, "gemm_rms_rope", run_gemm_rms_rope, 128},
+      {"gemm_rms_qknorm_rope", nt, kSecond, "gemm_rms_qknorm_rope", run_gemm_rms_qknorm_rope, 128},
+      {"gemm_lse", nt, kOut, "gemm_lse", run_gemm_lse},
+      {"gemm_lse_without_logits", nt, kOut, "", run_gemm_lse_without_logits},
+      {"gemm_cross_entropy_backward", nt, kOut, "gemm_cross_entropy_backward", run_gemm_cross_entropy_backward},
+      {"gemm_rms_backward", nn, kTwo, "gemm_rms_backward", run_gemm_rms_backward},
+      {"gemm_swiglu_backward", nn, kWide, "gemm_swiglu_backward", run_gemm_swiglu_backward},
+      {"gemm_gelu_backward", nn, kTwo, "gemm_activation_backward", run_gemm_gelu_backward},
   };
   return all;
 }

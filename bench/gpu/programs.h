@@ -1,11 +1,10 @@
 // Every program on a product, as a model calls it, on memory that all of one shape share.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "bench/gpu/timing.h"
+#include "bench/gpu/noise.h"
 #include "coda/ops/ops.h"
 
 namespace coda::bench {
@@ -53,7 +52,9 @@ struct Program {
   const char* name;
   Layout layout;  // in which models run it
   Needs needs;
-  void (*run)(const Arguments& x, cudaStream_t stream);
+  const char* tunes;  // the name in the table of measured shapes that it stands for; empty if another program does
+  void (*run)(const Arguments& x, void* stream);
+  std::int64_t columns = 1;  // N must be a multiple of it
 };
 const std::vector<Program>& programs();
 const Program& program(const std::string& name);

@@ -11,6 +11,7 @@ void add_info(CLI::App& app);
 void add_programs(CLI::App& app);
 void add_verify(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_tune(CLI::App& app);
 void add_train(CLI::App& app);
 void add_generate(CLI::App& app);
 

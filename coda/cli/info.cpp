@@ -15,6 +15,7 @@
 #include "coda/backend/cpu/gemm.h"
 #include "coda/backend/sm90/device.h"
 #include "coda/cli/commands.h"
+#include "coda/cli/explain.h"
 #include "coda/core/build_info.h"
 
 namespace coda::cli {
@@ -126,7 +127,8 @@ json collect() {
                             {"memory_bytes", d.memory_bytes},
                             {"cuda_driver", d.driver},
                             {"cuda_runtime", d.runtime},
-                            {"cutlass", d.cutlass}});
+                            {"cutlass", d.cutlass},
+                            {"cublaslt", d.cublaslt}});
   } else {
     j["backends"]["sm90"]["why_not"] = why;
   }
@@ -163,12 +165,24 @@ void print(const json& j) {
 
 void add_info(CLI::App& app) {
   CLI::App* command = app.add_subcommand("info", "Tell what this build and this machine can do");
-  const auto as_json = std::make_shared<bool>(false);
-  command->add_flag("--json", *as_json, "Print one JSON document");
-  command->footer("Example:\n  coda info --json");
-  command->callback([as_json] {
+  const auto a = std::make_shared<ExplainArguments>();
+  command->add_flag("--json", a->as_json, "Print one JSON document");
+  auto* question = command->add_option("--explain", a->call, "What a program runs as on a Hopper GPU: PROGRAM M N K")
+                       ->expected(4)
+                       ->type_name("PROGRAM M N K");
+  command->add_option("--layout", a->layout, "With --explain: nt, nn or tn; the program's usual one")->needs(question);
+  command->add_option("--dtype", a->dtype, "With --explain: bf16 or fp16")->needs(question)->capture_default_str();
+  command->add_option("--head-dim", a->head_dim, "With --explain: columns of a head, for rotary programs")
+      ->needs(question)
+      ->check(CLI::Range(2, 512));
+  command->footer(
+      "Examples:\n"
+      "  coda info --json\n"
+      "  coda info --explain gemm_rms_swiglu 16384 28672 4096");
+  command->callback([a] {
+    if (!a->call.empty()) return explain(*a);
     const json j = collect();
-    if (*as_json) fmt::print("{}\n", j.dump(1));
+    if (a->as_json) fmt::print("{}\n", j.dump(1));
     else print(j);
   });
 }

@@ -59,12 +59,14 @@ int main(int argc, char** argv) {
         "  coda verify --all                      every program against fp64, all types and layouts\n"
         "  coda verify gemm_lse --dtype bf16,fp32 --shape 300x520x200\n"
         "  coda bench gemm_rms_swiglu --shape 2048x2048x2048\n"
+        "  coda info --explain gemm_rms_swiglu 16384 28672 4096\n"
         "Exit status: 0 all went well; 1 an operation or a check failed; 2 a wrong call.\n"
         "`coda <subcommand> --help` tells more.");
     coda::cli::add_info(app);
     coda::cli::add_programs(app);
     coda::cli::add_verify(app);
     coda::cli::add_bench(app);
+    coda::cli::add_tune(app);
     coda::cli::add_train(app);
     coda::cli::add_generate(app);
     return run(app, argc, argv);

@@ -1,6 +1,8 @@
 // `coda` from the outside: help, exit status, errors, and the JSON of info, programs, verify and bench.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -42,12 +44,13 @@ std::set<std::string> names_of(const json& list, const char* key) {
 TEST(CodaHelp, TellsSubcommandsExamplesAndExitStatus) {
   const CommandResult r = run_coda({"--help"});
   EXPECT_EQ(r.status, 0);
-  for (const char* part : {"info", "programs", "verify", "bench", "train", "generate", "Examples:", "Exit status:"})
+  for (const char* part :
+       {"info", "programs", "verify", "bench", "tune", "train", "generate", "Examples:", "Exit status:"})
     EXPECT_HAS(r.out, part);
 }
 
 TEST(CodaHelp, EachSubcommandHasOptionsAndExamples) {
-  for (const char* name : {"info", "programs", "verify", "bench"}) {
+  for (const char* name : {"info", "programs", "verify", "bench", "tune"}) {
     const CommandResult r = run_coda({name, "--help"});
     EXPECT_EQ(r.status, 0) << name;
     EXPECT_HAS(r.out, "--json");
@@ -113,6 +116,107 @@ TEST(CodaInfo, TextSaysTheSame) {
   const CommandResult r = run_coda({"info"});
   EXPECT_EQ(r.status, 0);
   for (const char* part : {"coda ", "compiler", "oneDNN", "cpu: available", "sm90: "}) EXPECT_HAS(r.out, part);
+}
+
+TEST(CodaExplain, SaysWhatRunsAndWhy) {
+  const CommandResult large = run_coda({"info", "--explain", "gemm_rms_reglu", "16384", "8200", "4096"});
+  EXPECT_EQ(large.status, 0) << large.err;
+  for (const char* part : {"gemm_rms_reglu 16384x8200x4096 nt bf16: fused", "why", "rule"}) EXPECT_HAS(large.out, part);
+  const CommandResult small = run_coda({"info", "--explain", "gemm_rms_reglu", "7", "8200", "4096"});
+  EXPECT_HAS(small.out, ": unfused");
+  EXPECT_HAS(small.out, "65 rows");
+  if (!json_of({"info", "--json"}).at("backends").at("sm90").at("available").get<bool>()) {
+    EXPECT_HAS(small.out, "132 multiprocessors assumed");
+  }
+}
+
+TEST(CodaExplain, JsonTellsTheChoice) {
+  const json j = json_of({"info", "--explain", "gemm_swiglu_backward", "16384", "8200", "4096", "--json"});
+  EXPECT_EQ(j.at("way"), "fused");
+  EXPECT_EQ(j.at("layout"), "nn") << "the program's usual one";
+  for (const char* key : {"config", "band", "along", "why", "measured", "multiprocessors"})
+    EXPECT_TRUE(j.contains(key));
+  const json odd = json_of({"info", "--explain", "gemm_rms", "4096", "4097", "4096", "--json"});
+  EXPECT_EQ(odd.at("way"), "unfused");
+  EXPECT_HAS(odd.at("why").get<std::string>(), "multiples of 8");
+  EXPECT_FALSE(odd.contains("config"));
+  const json heads =
+      json_of({"info", "--explain", "gemm_rms_rope", "4096", "4096", "4096", "--head-dim", "80", "--json"});
+  EXPECT_EQ(heads.at("way"), "unfused");
+}
+
+TEST(CodaExplain, EachProgramWithAProductCanBeAskedFor) {
+  for (const json& e : json_of({"programs", "--json"}).at("programs")) {
+    const std::string name = e.at("name");
+    const CommandResult r = run_coda({"info", "--explain", name, "4096", "4096", "4096"});
+    if (e.at("product").get<bool>()) EXPECT_EQ(r.status, 0) << name << ": " << r.err;
+    else EXPECT_EQ(r.status, 2) << name;
+  }
+}
+
+TEST(CodaExplain, WrongQuestionsAreRefused) {
+  expect_usage_error({"info", "--explain", "gemm", "8", "8"}, {"--explain"});
+  expect_usage_error({"info", "--explain", "nonsense", "8", "8", "8"}, {"`nonsense`"});
+  expect_usage_error({"info", "--explain", "gemm", "8", "x", "8"}, {"8xxx8"});
+  expect_usage_error({"info", "--explain", "gemm", "0", "8", "8"}, {"0x8x8"});
+  expect_usage_error({"info", "--explain", "rms_finalize", "8", "8", "8"}, {"rms_finalize", "product"});
+  expect_usage_error({"info", "--explain", "gemm", "8", "8", "8", "--layout", "tt"}, {"`tt`"});
+  expect_usage_error({"info", "--layout", "nt"}, {"--explain"});
+}
+
+TEST(CodaTune, WrongArgumentsAreRefusedBeforeTheDeviceIsLookedFor) {
+  expect_usage_error({"tune", "nonsense"}, {"`nonsense`", "gemm_rms_swiglu"});
+  expect_usage_error({"tune", "--shape", "8x8"}, {"--shape", "expected MxNxK"});
+}
+
+TEST(CodaTune, WithoutAGpuSaysSo) {
+  if (json_of({"info", "--json"}).at("backends").at("sm90").at("available").get<bool>())
+    GTEST_SKIP() << "this machine has the sm90 backend";
+  const CommandResult r = run_coda({"tune"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_HAS(r.err, "expected a Hopper GPU");
+}
+
+/// Sets an environment variable that `coda` inherits.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(CodaTune, AFileOfOnesOwnDecides) {
+  const std::string path = testing::TempDir() + "coda_tuning_" + std::to_string(::getpid()) + ".json";
+  std::ofstream(path) << R"({"device": "mine", "multiprocessors": 132, "records": [
+    {"program": "gemm_rms_swiglu", "layout": "nt", "m": 16384, "n": 8200, "k": 4096, "way": "unfused", "config": 0,
+     "band": 8, "along": "m", "ms": 1.5, "rule_ms": 2.5, "unfused_ms": 1.5},
+    {"program": "gemm_rms_swiglu", "layout": "nt", "m": 32, "n": 8200, "k": 4096, "way": "fused", "config": 0,
+     "band": 2, "along": "n", "ms": 0.5, "rule_ms": 0.75, "unfused_ms": 0.75}]})";
+  const Variable tuning("CODA_TUNING", path);
+  const auto explain = [](const char* program, const char* m) {
+    return json_of({"info", "--explain", program, m, "8200", "4096", "--json"});
+  };
+  if (explain("gemm_rms", "16384").at("multiprocessors") != 132) GTEST_SKIP() << "another device than the file is for";
+  EXPECT_EQ(explain("gemm_rms_swiglu", "16384").at("way"), "unfused");
+  EXPECT_HAS(explain("gemm_rms_swiglu", "16384").at("why").get<std::string>(), "1.5 ms");
+  EXPECT_EQ(explain("gemm_rms_swiglu", "32").at("band"), 2);
+  EXPECT_EQ(explain("gemm_rms_swiglu", "40").at("along"), "n") << "a quarter more rows";
+  EXPECT_EQ(explain("gemm_rms_swiglu", "41").at("way"), "unfused");
+  EXPECT_EQ(explain("gemm_rms_geglu_tanh", "32").at("band"), 2) << "the same kernel with another function";
+  EXPECT_EQ(explain("gemm_rms", "16384").at("way"), "fused") << "another program";
+  std::remove(path.c_str());
+}
+
+TEST(CodaTune, AFileThatCannotBeUsedIsTold) {
+  const Variable tuning("CODA_TUNING", "/nonexistent/tuning.json");
+  const CommandResult r = run_coda({"info", "--explain", "gemm_rms", "16384", "8200", "4096"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_HAS(r.err, "coda: warning: CODA_TUNING: /nonexistent/tuning.json");
+  EXPECT_HAS(r.out, "which is not used");
 }
 
 TEST(CodaPrograms, JsonHasPortsFormulaAndUniqueNames) {

@@ -56,6 +56,7 @@ const Case kCases[] = {
 
 void expect_empty(const std::string& failure) { EXPECT_EQ(failure, ""); }
 
+/// Fused wherever a kernel is built for it: of these shapes few would be of the library's own choice.
 class Accuracy : public OnHopper {
  protected:
   /// f(case, layout, T()) for every case, layout and type.
@@ -81,6 +82,9 @@ class Accuracy : public OnHopper {
       }
     }
   }
+
+ private:
+  ChosenWay way_{sm90::Way::fused};
 };
 
 Layout reference_layout(coda::Layout layout) {

@@ -1,10 +1,15 @@
 #include "tests/gpu/device.h"
 
+#include <chrono>
+#include <thread>
 #include <vector>
 
+#include "coda/backend/sm90/workspace.h"
 #include "coda/core/error.h"
+#include "tests/gpu/compare.h"
 
 #if defined(CODA_TEST_CUDA)
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #endif
 
@@ -47,8 +52,16 @@ void copy_rows_to_host(void* to, const void* from, std::size_t pitch, std::size_
   check(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize");
 }
 
-Graph::Graph(const Stream& stream, const std::function<void()>& work) {
-  check(cudaStreamBeginCapture(stream_of(stream.get()), cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+void copy_on_device(void* to, const void* from, std::size_t bytes, void* stream) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(stream)), "cudaMemcpyAsync");
+}
+
+namespace {
+
+cudaGraph_t captured(const Stream& stream, const std::function<void()>& work, Capture mode) {
+  check(cudaStreamBeginCapture(stream_of(stream.get()), mode == Capture::global ? cudaStreamCaptureModeGlobal
+                                                                                : cudaStreamCaptureModeThreadLocal),
+        "cudaStreamBeginCapture");
   cudaGraph_t graph = nullptr;
   try {
     work();
@@ -59,12 +72,22 @@ Graph::Graph(const Stream& stream, const std::function<void()>& work) {
     throw;
   }
   check(cudaStreamEndCapture(stream_of(stream.get()), &graph), "cudaStreamEndCapture");
-  graph_ = graph;
+  return graph;
+}
+std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph) {
   std::size_t count = 0;
   check(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
   std::vector<cudaGraphNode_t> nodes(count);
   if (count > 0) check(cudaGraphGetNodes(graph, nodes.data(), &count), "cudaGraphGetNodes");
-  for (const cudaGraphNode_t node : nodes) {
+  return nodes;
+}
+
+}  // namespace
+
+Graph::Graph(const Stream& stream, const std::function<void()>& work, Capture mode) {
+  cudaGraph_t graph = captured(stream, work, mode);
+  graph_ = graph;
+  for (const cudaGraphNode_t node : nodes_of(graph)) {
     cudaGraphNodeType type{};
     check(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType");
     kernels_ += type == cudaGraphNodeTypeKernel;
@@ -81,10 +104,64 @@ void Graph::launch(const Stream& stream) const {
   check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), stream_of(stream.get())), "cudaGraphLaunch");
 }
 
+int nodes_enqueued(const Stream& stream, const std::function<void()>& work) {
+  const auto caught = [&] {
+    try {
+      work();
+    } catch (const Error&) {
+    }
+  };
+  cudaGraph_t graph = captured(stream, caught, Capture::global);
+  const auto count = static_cast<int>(nodes_of(graph).size());
+  cudaGraphDestroy(graph);
+  return count;
+}
+
+Gate::Gate() {
+  check(cudaLaunchHostFunc(stream_of(stream_.get()), wait, this), "cudaLaunchHostFunc");
+  cudaEvent_t passed = nullptr;
+  check(cudaEventCreateWithFlags(&passed, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  passed_ = passed;
+  check(cudaEventRecord(passed, stream_of(stream_.get())), "cudaEventRecord");
+}
+Gate::~Gate() {
+  open();
+  cudaStreamSynchronize(stream_of(stream_.get()));
+  cudaEventDestroy(static_cast<cudaEvent_t>(passed_));
+}
+void Gate::wait(void* gate) {
+  Gate& self = *static_cast<Gate*>(gate);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!self.open_) {
+    if (std::chrono::steady_clock::now() > end) self.timed_out_ = self.open_ = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+void Gate::hold(const Stream& stream) const {
+  check(cudaStreamWaitEvent(stream_of(stream.get()), static_cast<cudaEvent_t>(passed_), 0), "cudaStreamWaitEvent");
+}
+
 std::size_t free_device_memory() {
   std::size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   return free;
+}
+
+std::size_t workspace_pool_bytes() {
+  // The pool is the library's own; any of its memory leads to it. Only the driver tells, by a function that is asked
+  // for here rather than linked, so that the tests start without a driver.
+  void* function = nullptr;
+  check(cudaGetDriverEntryPointByVersion("cuPointerGetAttribute", &function, 12000, cudaEnableDefault),
+        "cudaGetDriverEntryPointByVersion");
+  const Stream stream;
+  const sm90::Workspace any(1, stream.get(), "test");
+  CUmemoryPool pool = nullptr;
+  const auto status = reinterpret_cast<decltype(&cuPointerGetAttribute)>(function)(
+      &pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, reinterpret_cast<CUdeviceptr>(any.data()));
+  if (status != CUDA_SUCCESS || !pool) throw Error(Status::device_error, "test: a workspace that is of no pool");
+  std::uint64_t bytes = 0;
+  check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &bytes), "cudaMemPoolGetAttribute");
+  return bytes;
 }
 
 #else
@@ -101,10 +178,17 @@ void Stream::wait() const { refuse(); }
 void copy_to_device(void*, const void*, std::size_t, void*) { refuse(); }
 void copy_to_host(void*, const void*, std::size_t, void*) { refuse(); }
 void copy_rows_to_host(void*, const void*, std::size_t, std::size_t, std::size_t, void*) { refuse(); }
-Graph::Graph(const Stream&, const std::function<void()>&) { refuse(); }
+void copy_on_device(void*, const void*, std::size_t, void*) { refuse(); }
+void compare_and_restore(void*, const void*, const void*, std::size_t, std::uint64_t*, void*) { refuse(); }
+Graph::Graph(const Stream&, const std::function<void()>&, Capture) { refuse(); }
 Graph::~Graph() = default;
 void Graph::launch(const Stream&) const { refuse(); }
+int nodes_enqueued(const Stream&, const std::function<void()>&) { refuse(); }
+Gate::Gate() { refuse(); }
+Gate::~Gate() = default;
+void Gate::hold(const Stream&) const { refuse(); }
 std::size_t free_device_memory() { refuse(); }
+std::size_t workspace_pool_bytes() { refuse(); }
 
 #endif
 

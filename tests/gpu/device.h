@@ -1,13 +1,16 @@
-// Streams, graphs and copies for the tests of the Hopper backend. No CUDA header is needed here; in a build without
-// CUDA all of this throws Error(unsupported), and the tests skip before they get to it.
+// Streams, graphs, copies and what else the tests of the Hopper backend ask CUDA for. No CUDA header is needed here; in
+// a build without CUDA all of this throws Error(unsupported), and the tests skip before they get to it.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 
+#include "coda/backend/sm90/choice.h"
 #include "coda/backend/sm90/device.h"
 
 namespace coda::test {
@@ -35,10 +38,16 @@ void copy_to_host(void* to, const void* from, std::size_t bytes, void* stream);
 void copy_rows_to_host(void* to, const void* from, std::size_t pitch, std::size_t width, std::size_t rows,
                        void* stream);
 
+/// Does not wait.
+void copy_on_device(void* to, const void* from, std::size_t bytes, void* stream);
+
+/// Whether CUDA refuses what no capture can hold from every thread meanwhile, or from this one only.
+enum class Capture : std::uint8_t { global, of_this_thread };
+
 /// What `work` enqueues on the stream, as a graph that may be launched again and again.
 class Graph {
  public:
-  Graph(const Stream& stream, const std::function<void()>& work);
+  Graph(const Stream& stream, const std::function<void()>& work, Capture mode = Capture::global);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
@@ -53,7 +62,43 @@ class Graph {
   int kernels_ = 0;
 };
 
+/// Kernels, copies and all else that `work` enqueues on the stream before it returns or throws.
+int nodes_enqueued(const Stream& stream, const std::function<void()>& work);
+
+/// Holds back all that streams enqueue after `hold` until it is opened.
+class Gate {
+ public:
+  Gate();
+  ~Gate();  // opens it, and waits until what it held back may run
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  void hold(const Stream& stream) const;
+  void open() { open_ = true; }
+  /// Whether nobody opened it for 30 s, and it opened by itself.
+  bool timed_out() const { return timed_out_; }
+
+ private:
+  static void wait(void* gate);
+
+  std::atomic<bool> open_{false}, timed_out_{false};
+  Stream stream_;
+  void* passed_ = nullptr;  // an event
+};
+
 std::size_t free_device_memory();
+/// What the pool of the library's workspaces has taken from the device so far.
+std::size_t workspace_pool_bytes();
+
+/// While it lives, products of the calling thread run as chosen wherever a fused kernel takes their arguments.
+class ChosenWay {
+ public:
+  explicit ChosenWay(sm90::Way way) { sm90::set_way(way); }
+  explicit ChosenWay(const sm90::Choice& choice) { sm90::set_choice(choice); }
+  ~ChosenWay() { sm90::set_way(sm90::Way::automatic); }
+  ChosenWay(const ChosenWay&) = delete;
+  ChosenWay& operator=(const ChosenWay&) = delete;
+};
 
 /// A test that is skipped where there is no Hopper GPU.
 class OnHopper : public ::testing::Test {

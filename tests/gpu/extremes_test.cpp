@@ -1,6 +1,9 @@
 // Values at the edges of what a type holds, and shapes and indices at the edges of what a call takes.
+#include <fmt/core.h>
+
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 
 #include "tests/gpu/device.h"
@@ -23,11 +26,22 @@ const Program& program_of(const char* name) {
 
 class Extremes : public OnHopper {
  protected:
-  void check(const Problem& problem) {
+  /// `kind` is for the figures that each test prints.
+  void check(const Problem& problem, const std::string& kind) {
     const Expected expected = expected_of(problem);
-    for (const Placement placement : {Placement::aligned, Placement::ragged}) {
-      EXPECT_EQ(check_on_hopper(problem, placement, expected, stream().get()), "")
-          << (placement == Placement::aligned ? "16-byte rows" : "no 16-byte rows");
+    Count& count = counts_[kind];
+    ++count.cases;
+    bool failed = false;
+    for (const Route route : kRoutes) {
+      const std::string failure = check_on_hopper(problem, route, expected, stream().get());
+      EXPECT_EQ(failure, "") << kind;
+      failed = failed || !failure.empty();
+    }
+    count.failed += failed;
+  }
+  void TearDown() override {
+    for (const auto& [kind, count] : counts_) {
+      fmt::print("edge cases: {} with {}, {} failed\n", count.cases, kind, count.failed);
     }
   }
   /// f(program, variant, number) for each.
@@ -43,6 +57,10 @@ class Extremes : public OnHopper {
   }
 
  private:
+  struct Count {
+    int cases = 0, failed = 0;
+  };
+  std::map<std::string, Count> counts_;
   std::unique_ptr<Stream> stream_;
 };
 
@@ -58,7 +76,8 @@ TEST_F(Extremes, LargeAndTinyInputsHoldTheBound) {
                   .scale = scale,
                   .whole_chunks = true,
                   .seed = 100 + number},
-                 {140, 264, 72}));
+                 {140, 264, 72}),
+            fmt::format("inputs of scale {}", scale));
     }
   });
 }
@@ -66,7 +85,11 @@ TEST_F(Extremes, LargeAndTinyInputsHoldTheBound) {
 TEST_F(Extremes, EmptySidesAreNoError) {
   for_all([&](const Program& program, int variant, std::uint64_t number) {
     for (const Shape& shape : {Shape{0, 64, 32}, Shape{5, 0, 32}, Shape{5, 64, 0}, Shape{0, 0, 0}, Shape{1, 1, 1}}) {
-      check(draw(program, variant, {.layout = program.natural, .seed = 200 + number}, shape));
+      check(draw(program, variant, {.layout = program.natural, .seed = 200 + number}, shape), shape.m == 0   ? "M = 0"
+                                                                                              : shape.n == 0 ? "N = 0"
+                                                                                              : shape.k == 0
+                                                                                                  ? "K = 0"
+                                                                                                  : "one element");
     }
   });
 }
@@ -98,7 +121,7 @@ TEST_F(Extremes, InfinitiesAndNaNPropagateAsInFp64) {
           if (!matrix || random.integer(0, 1) == 0) continue;
           s.values(random.integer(0, s.values.rows - 1), random.integer(0, s.values.cols - 1)) = value;
         }
-        check(problem);
+        check(problem, std::isnan(value) ? "NaN" : "infinite values");
       }
     }
   }
@@ -116,26 +139,26 @@ struct LossCall {
   Mat& values(const std::string& name) { return problem.slots[static_cast<std::size_t>(find(name))].values; }
 };
 
-/// A row whose logits are all -inf, one with a single finite logit, and one with an ignored target: lse -inf, the
+/// Batches in which all logits of a row are -inf, or all but one, with an ignored target among them: lse -inf, the
 /// logit itself, and a loss of 0.
 TEST_F(Extremes, RowsOfMinusInfinityHaveTheirLogSumExp) {
-  for (std::uint64_t seed = 400; seed < 410; ++seed) {
+  const Program& program = program_of("gemm_lse");
+  for (std::uint64_t seed = 400; seed < 440; ++seed) {
     // With K = 8 and a of one 1 in column 0 of each row, the logits are column 0 of b; b = -inf masks a column.
-    const Program& program = program_of("gemm_lse");
-    LossCall call{
-        draw(program, 0, {.layout = Layout::nt, .whole_chunks = true, .everything = true, .seed = seed}, {9, 264, 8})};
+    LossCall call{draw(program, static_cast<int>(seed / 2 % 2),
+                       {.layout = Layout::nt, .whole_chunks = true, .everything = true, .seed = seed}, {9, 264, 8})};
     Mat &a = call.values("a"), &b = call.values("b");
     a = Mat(9, 8);
     for (std::int64_t m = 0; m < 9; ++m) a(m, 0) = 1;
+    const auto finite = static_cast<std::int64_t>(seed * 37 % 264);
     for (std::int64_t n = 0; n < 264; ++n) {
       for (std::int64_t k = 1; k < 8; ++k) b(n, k) = 1;
-      b(n, 0) = seed % 2 == 0 || n != 130 ? -kInfinity : 3;
+      b(n, 0) = seed % 2 == 0 || n != finite ? -kInfinity : 3;
     }
     Mat& target = call.values("target");
-    target = Mat(9, 1, 130);
+    target = Mat(9, 1, static_cast<double>(finite));
     target(2, 0) = -100;
-    call.problem.name += seed % 2 == 0 ? " all -inf" : " one finite logit";
-    check(call.problem);
+    check(call.problem, seed % 2 == 0 ? "logits that are all -inf" : "one finite logit");
   }
 }
 
@@ -144,9 +167,11 @@ TEST_F(Extremes, ABatchOfIgnoredTargetsHasNoLossAndNoGradient) {
        {"gemm_lse", "linear_cross_entropy", "cross_entropy_backward", "linear_cross_entropy_backward"}) {
     const Program& program = program_of(name);
     for (int variant = 0; variant < program.variants; ++variant) {
-      LossCall call{draw(program, variant, {.everything = true, .seed = 420}, {33, 136, 16})};
-      call.values("target") = Mat(33, 1, -100);
-      check(call.problem);
+      for (std::uint64_t seed = 450; seed < 455; ++seed) {
+        LossCall call{draw(program, variant, {.everything = true, .seed = seed}, {33, 136, 16})};
+        call.values("target") = Mat(33, 1, -100);
+        check(call.problem, "targets that are all ignored");
+      }
     }
   }
 }
@@ -154,16 +179,19 @@ TEST_F(Extremes, ABatchOfIgnoredTargetsHasNoLossAndNoGradient) {
 /// exp(l - lse) is 0 / 0 where all logits are -inf; an ignored row must get zeros all the same.
 TEST_F(Extremes, AnIgnoredRowOfMinusInfinityHasNoGradient) {
   for (int variant = 0; variant < 2; ++variant) {
-    LossCall call{draw(program_of("cross_entropy_backward"), variant, {.everything = true, .seed = 430}, {6, 264, 8})};
-    for (const Slot& s : call.problem.slots) {
-      if (s.name != "preact" && s.name != "dz") continue;
-      if (s.values.rows == 0) continue;
-      Mat& z = call.values(s.name);
-      for (std::int64_t n = 0; n < z.cols; ++n) z(3, n) = -kInfinity;
+    for (std::uint64_t seed = 460; seed < 465; ++seed) {
+      LossCall call{
+          draw(program_of("cross_entropy_backward"), variant, {.everything = true, .seed = seed}, {6, 264, 8})};
+      for (const Slot& s : call.problem.slots) {
+        if (s.name != "preact" && s.name != "dz") continue;
+        if (s.values.rows == 0) continue;
+        Mat& z = call.values(s.name);
+        for (std::int64_t n = 0; n < z.cols; ++n) z(3, n) = -kInfinity;
+      }
+      call.values("lse")(3, 0) = -kInfinity;
+      call.values("target")(3, 0) = -100;
+      check(call.problem, "an ignored row of -inf");
     }
-    call.values("lse")(3, 0) = -kInfinity;
-    call.values("target")(3, 0) = -100;
-    check(call.problem);
   }
 }
 
@@ -188,7 +216,7 @@ TEST_F(Extremes, PositionsUpTo131071AreExact) {
       Mat& position = call.values("heads.position");
       for (std::int64_t m = 0; m < 150; ++m) position(m, 0) = static_cast<double>(kPositions - 1 - m * m);
       position(149, 0) = 0;
-      check(call.problem);
+      check(call.problem, "positions up to 131071");
       break;
     }
   }
@@ -207,9 +235,8 @@ class BadIndices : public Extremes {
     for (const double index : {-1.0, 1e6, 4294967296.0, -9e15, 9e15}) {
       call.problem = good;
       call.values(argument)(5, 0) = index;
-      for (const Placement placement : {Placement::aligned, Placement::ragged}) {
-        Execution expected(good, ops::Backend::sm90, good.type, placement),
-            got(call.problem, ops::Backend::sm90, good.type, placement);
+      for (const Route route : kRoutes) {
+        Execution expected(good, route), got(call.problem, route);
         expected.once(stream().get());
         got.once(stream().get());
         EXPECT_EQ(got.fault(), "") << argument << " " << index;
@@ -264,7 +291,7 @@ TEST_F(BadIndices, OfTokensAddToNoGradient) {
   const Expected expected = expected_of(without);
   for (const double index : {-1.0, 24.0, 4294967296.0, 9e15}) {
     call.values("token")(5, 0) = index;
-    EXPECT_EQ(check_on_hopper(call.problem, Placement::aligned, expected, stream().get()), "") << index;
+    EXPECT_EQ(check_on_hopper(call.problem, Route::fused, expected, stream().get()), "") << index;
   }
 }
 

@@ -1,7 +1,7 @@
-// Random calls of every program on Hopper against the CPU backend: exact inputs, any shape, layout, placement and
-// option. CODA_FUZZ_CASES (300) calls from seed CODA_FUZZ_SEED (1) on: a failure names its seed, and that one alone is
+// Random calls of every program on Hopper against the CPU backend: exact inputs, any shape, layout, route and option.
+// CODA_FUZZ_CASES (300) calls from seed CODA_FUZZ_SEED (1) on: a failure names its seed, and that one alone is
 // CODA_FUZZ_SEED=<seed> CODA_FUZZ_CASES=1.
-#include <cstdio>
+#include <fmt/core.h>
 
 #include "tests/gpu/device.h"
 #include "tests/gpu/run.h"
@@ -28,6 +28,7 @@ Problem draw_case(std::uint64_t seed) {
   std::int64_t variant = random.integer(0, variants - 1);
   const Program* program = all.data();
   for (; variant >= program->variants; ++program) variant -= program->variants;
+  variant = static_cast<std::int64_t>(setting("CODA_FUZZ_VARIANT", static_cast<std::uint64_t>(variant)));
   Options options{.type = random.integer(0, 1) == 0 ? DType::bf16 : DType::fp16, .layout = program->natural};
   // Half of the cases as a model has them, half in any layout and shape.
   options.whole_chunks = random.integer(0, 1) == 0;
@@ -44,14 +45,17 @@ TEST_F(Fuzz, HopperGivesWhatTheCpuGives) {
   const std::uint64_t cases = setting("CODA_FUZZ_CASES", small_only() ? 40 : 300);
   const std::uint64_t first = setting("CODA_FUZZ_SEED", 1);
   const Stream stream;
-  std::uint64_t failed = 0, outputs = 0;
+  std::uint64_t failed = 0, fused = 0, outputs = 0;
   for (std::uint64_t seed = first; seed < first + cases && failed < 20; ++seed) {
     std::string failure;
     try {
       const Problem problem = draw_case(seed);
-      const Placement placement = seed % 3 == 0 ? Placement::ragged : Placement::aligned;
+      // What could be fused is, as often as not.
+      constexpr Route::Kind kKinds[] = {Route::ragged, Route::fused, Route::unfused, Route::fused};
+      const Route route(kKinds[seed % 4], static_cast<int>(seed / 32 % kConfigurations));
       const Expected expected = expected_of(problem);
-      Execution run(problem, ops::Backend::sm90, problem.type, placement, seed);
+      Execution run(problem, route, seed);
+      fused += run.is_fused(stream);
       run.once(stream.get());
       failure = run.fault();
       if (failure.empty()) failure = compare(problem, run.values(), expected);
@@ -62,10 +66,8 @@ TEST_F(Fuzz, HopperGivesWhatTheCpuGives) {
     failed += !failure.empty();
     EXPECT_EQ(failure, "");
   }
-  std::printf("fuzz: %llu cases, %llu outputs, %llu failed, seeds %llu to %llu\n",
-              static_cast<unsigned long long>(cases), static_cast<unsigned long long>(outputs),
-              static_cast<unsigned long long>(failed), static_cast<unsigned long long>(first),
-              static_cast<unsigned long long>(first + cases - 1));
+  fmt::print("fuzz: {} cases, {} fused, {} outputs, {} failed, seeds {} to {}\n", cases, fused, outputs, failed, first,
+             first + cases - 1);
 }
 
 }  // namespace

@@ -10,8 +10,6 @@
 namespace coda::test::gpu {
 namespace {
 
-constexpr unsigned char kPoison = 0xff;
-
 template <class T>
 T load_as(const void* from) {
   T x;
@@ -73,7 +71,7 @@ int Image::add(const Block& block) {
 }
 
 void Image::allocate() {
-  size_ += kGuard;
+  size_ = (size_ + static_cast<std::size_t>(kGuard + kAlign - 1)) / kAlign * kAlign;
   before_.assign(size_ + kAlign, kPoison);
   after_ = before_;
   const auto to_aligned = [](const std::vector<unsigned char>& x) {
@@ -113,9 +111,13 @@ void Image::set(int i, const Mat& values) {
   const Block& b = block(i);
   if (values.rows != b.rows || values.cols != b.cols) throw std::logic_error("Image::set: shapes differ");
   for (std::int64_t m = 0; m < b.rows; ++m) {
-    auto* to = const_cast<unsigned char*>(at(before_, i, m));
+    auto* to = at(before_, i, m);
     for (std::int64_t n = 0; n < b.cols; ++n) store_element(to + n * size_of(b.type), b.type, values(m, n));
   }
+}
+
+void Image::poison(int i) {
+  for (std::int64_t m = 0; m < block(i).rows; ++m) std::memset(at(before_, i, m), kPoison, row_bytes(i));
 }
 
 Mat Image::get(int i) const {
@@ -146,12 +148,21 @@ void Image::download(void* stream) {
   if (!separate_) return copy_to_host(after_.data() + base_, device_.data(), size_, stream);
   after_ = before_;
   for (int i = 0; i < blocks(); ++i) {
-    const Block& b = block(i);
-    const auto element = static_cast<std::size_t>(size_of(b.type));
-    copy_rows_to_host(const_cast<unsigned char*>(at(after_, i, 0)), address(i),
-                      static_cast<std::size_t>(b.pitch) * element, static_cast<std::size_t>(b.cols) * element,
-                      static_cast<std::size_t>(b.rows), stream);
+    const std::int64_t pitch = block(i).pitch * size_of(block(i).type);
+    copy_rows_to_host(at(after_, i, 0), address(i), static_cast<std::size_t>(pitch), row_bytes(i),
+                      static_cast<std::size_t>(block(i).rows), stream);
   }
+}
+
+std::string Image::unwritten(int i) const {
+  const std::int64_t element = size_of(block(i).type);
+  for (std::int64_t m = 0; m < block(i).rows; ++m) {
+    for (std::int64_t n = 0; n < block(i).cols; ++n) {
+      if (!all_poison(row(i, m) + n * element, element)) continue;
+      return "row " + std::to_string(m) + ", column " + std::to_string(n) + " was not written";
+    }
+  }
+  return {};
 }
 
 std::string Image::find_fault(int* which) const {
@@ -171,23 +182,18 @@ std::string Image::find_fault(int* which) const {
   };
   for (int i = 0; i < blocks() && text.empty(); ++i) {
     const Block& b = block(i);
-    const std::int64_t element = size_of(b.type);
     unchanged(offset(i), i, "the guard zone before it");
     seen = offset(i);
-    const auto end = offset(i) + static_cast<std::size_t>(size_of_block(i));
-    for (std::int64_t m = 0; b.output && m < b.rows && text.empty(); ++m) {
-      const auto begin = offset(i) + static_cast<std::size_t>(m * b.pitch * element);
-      unchanged(begin, i, "the padding of its rows");
-      for (std::int64_t n = 0; !b.filled && n < b.cols; ++n) {
-        if (!all_poison(after + begin + n * element, element)) continue;
-        text = "row " + std::to_string(m) + ", column " + std::to_string(n) + " was not written";
-        *which = i;
-        break;
-      }
-      seen = begin + static_cast<std::size_t>(b.cols * element);
+    for (std::int64_t m = 0; b.output && m < b.rows; ++m) {
+      unchanged(offset(i, m), i, "the padding of its rows");
+      seen = offset(i, m) + row_bytes(i);
     }
+    const std::size_t end = offset(i, b.rows);
     unchanged(end, i, b.output ? "the padding of its last row" : "an input");
     seen = end;
+    if (!text.empty() || !b.output || b.filled) continue;
+    text = unwritten(i);
+    *which = i;
   }
   if (blocks() > 0) unchanged(size_, blocks() - 1, "the guard zone behind it");
   return text;

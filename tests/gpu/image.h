@@ -1,4 +1,5 @@
-// The memory of one call: all of its matrices in one image, on the host and, for Hopper, on the device.
+// The memory of one call: all of its matrices in one image, on the host and, for Hopper, on the device. Every test of
+// the Hopper backend has its guard zones and its poison from here.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +19,10 @@ using coda::Layout;
 using reference::Mat;
 using reference::Vec;
 
+/// Bytes round each matrix that nothing may write, and what they, and outputs before a call, hold.
+inline constexpr std::int64_t kGuard = 4096;
+inline constexpr unsigned char kPoison = 0xff;
+
 /// One matrix of an image. `misalign` is a number of bytes past a 256-byte boundary.
 struct Block {
   DType type = DType::fp32;
@@ -26,15 +31,13 @@ struct Block {
   bool filled = false;  // they have a value before the call
 };
 
-/// Every byte begins as 0xff, a NaN in each real type: guard zones of 4 KiB round each matrix, the padding of its rows,
-/// and outputs. After a call only elements of outputs may have changed, and all of those must have.
+/// Every byte begins as poison, a NaN in each real type: guard zones round each matrix, the padding of its rows, and
+/// outputs. After a call only elements of outputs may have changed, and all of those must have.
 ///
 /// Where CODA_TEST_SEPARATE_BUFFERS is set, each matrix lies in device memory of its own instead, of its exact size and
 /// with nothing put into outputs, for tools that watch each access.
 class Image {
  public:
-  static constexpr std::int64_t kGuard = 4096;
-
   explicit Image(ops::Backend backend) : backend_(backend) {}
 
   // ---- before allocate()
@@ -44,7 +47,9 @@ class Image {
   // ---- after it
   const Block& block(int i) const { return blocks_[static_cast<std::size_t>(i)]; }
   int blocks() const { return static_cast<int>(blocks_.size()); }
+  /// What `i` holds before a call: these values, or poison.
   void set(int i, const Mat& values);
+  void poison(int i);
   Mat get(int i) const;
   Matrix matrix(int i) const;
   Vector vector(int i) const;
@@ -60,13 +65,20 @@ class Image {
     const auto begin = after_.begin() + static_cast<std::ptrdiff_t>(base_);
     return {begin, begin + static_cast<std::ptrdiff_t>(size_)};
   }
-  /// Empty, or what was written that must not be, or what was not written; `name` names block i.
+  /// All of it on the device, guard zones included; not with separate buffers.
+  void* device_data() const { return device_.data(); }
+  std::size_t device_size() const { return device_.size(); }
+
+  /// Empty, or what was written that must not be, or what of an output that is not `filled` was not; `name` names
+  /// block i.
   template <class Name>
   std::string fault(const Name& name) const {
-    int which = -1;
+    int which = 0;
     const std::string text = find_fault(&which);
-    return text.empty() || which < 0 ? text : name(which) + ": " + text;
+    return text.empty() ? text : std::string(name(which)) + ": " + text;
   }
+  /// Empty, or the first element of block i that still holds the poison.
+  std::string unwritten(int i) const;
 
  private:
   static constexpr std::int64_t kAlign = 256;
@@ -75,9 +87,16 @@ class Image {
     const Block& b = block(i);
     return b.rows * b.pitch * size_of(b.type);
   }
+  std::size_t row_bytes(int i) const { return static_cast<std::size_t>(block(i).cols * size_of(block(i).type)); }
   std::size_t offset(int i) const { return offsets_[static_cast<std::size_t>(i)]; }
+  std::size_t offset(int i, std::int64_t row) const {
+    return offset(i) + static_cast<std::size_t>(row * block(i).pitch * size_of(block(i).type));
+  }
   const unsigned char* at(const std::vector<unsigned char>& image, int i, std::int64_t row) const {
-    return image.data() + base_ + offset(i) + row * block(i).pitch * size_of(block(i).type);
+    return image.data() + base_ + offset(i, row);
+  }
+  unsigned char* at(std::vector<unsigned char>& image, int i, std::int64_t row) const {
+    return image.data() + base_ + offset(i, row);
   }
   void* address(int i) const;
   std::string find_fault(int* which) const;

@@ -64,7 +64,8 @@ struct Shape {
 std::string text(const Shape& s) { return "(" + std::to_string(s.rows) + ", " + std::to_string(s.cols) + ")"; }
 const Placed kPlaces[] = {{}, {.pad = 8}, {.pad = 3}, {.misalign = 1}};
 /// Rows and tiles of partial results: one, less and more than a warp has lanes, as many as a vocabulary has.
-const Shape kPartials[] = {{1, 1}, {3, 2}, {300, 7}, {65, 64}, {130, 65}, {33, 300}, {9, 1003}, {17, 0}, {0, 5}};
+const Shape kPartials[] = {{1, 1},    {3, 2},     {300, 7},  {65, 64},  {66, 32}, {130, 65}, {70, 112},
+                           {33, 300}, {21, 1000}, {9, 1003}, {5, 2049}, {17, 0},  {0, 5}};
 
 using Kernels = OnHopper;
 
@@ -252,7 +253,15 @@ TEST_F(Kernels, wide_column_sums_and_head_sums) {
   struct Heads {
     std::int64_t rows, first, count, dim;
   };
-  for (const Heads& h : {Heads{1, 0, 1, 1}, {7, 5, 3, 2}, {40, 128, 8, 128}, {33, 0, 32, 500}, {5, 4, 0, 64}}) {
+  // Few and many rows of heads: blocks alone, in clusters, larger ones, in two stages.
+  for (const Heads& h : {Heads{1, 0, 1, 1},
+                         {7, 5, 3, 2},
+                         {40, 128, 8, 128},
+                         {33, 0, 32, 500},
+                         {5, 4, 0, 64},
+                         {130, 8, 20, 64},
+                         {600, 0, 40, 36},
+                         {128, 64, 64, 33}}) {
     const Mat y = uniform_mat(random, h.rows, h.first + h.count * h.dim + 3, 0.5, 2, DType::fp32);
     for (const double beta : {0.0, 1.0}) {
       const Vec before = uniform_vec(random, h.dim, 0, 1, DType::fp32);
@@ -267,6 +276,23 @@ TEST_F(Kernels, wide_column_sums_and_head_sums) {
       OnDevice<float> out = on_device<float>(before);
       sm90::sum_heads("sum_heads", partial.matrix(), h.first, h.count, h.dim, beta, out.vector(), nullptr);
       expect_near("heads of " + std::to_string(h.dim), out, ref);
+    }
+  }
+}
+
+TEST_F(Kernels, column_sums_of_many_rows) {
+  Random random(13);
+  for (const Shape& s :
+       {Shape{257, 4096}, {513, 33}, {2100, 200}, {16384, 8}, {16385, 36}, {20000, 1}, {17000, 1030}}) {
+    const Mat x = uniform_mat(random, s.rows, s.cols, 0.5, 2, DType::fp32);
+    for (const Placed& how : {Placed{}, Placed{.pad = 3}}) {
+      const OnDevice<float> partial(x, how);
+      const Vec before = uniform_vec(random, s.cols, 0, 1, DType::fp32);
+      OnDevice<float> out = on_device<float>(before);
+      sm90::sum_columns("sum_columns", partial.matrix(), 1, out.vector(), nullptr);
+      Vec ref = reference::column_sums(x);
+      for (std::size_t i = 0; i < ref.size(); ++i) ref[i] += before[i];
+      expect_near("column sums of " + text(s) + " pad=" + std::to_string(how.pad), out, ref);
     }
   }
 }
@@ -300,6 +326,67 @@ TEST_F(Kernels, norm_statistics) {
   const OnDevice<float> special(Mat(4, 1, {0.0, kInf, kNan, 1e38}));
   sm90::rms_finalize("rms_finalize", special.matrix(), 100, 0, rstd.vector(), nullptr);
   expect_near("rstd of special values", rstd.fetch("rstd", false).mat().v, {kInf, 0, kNan, 1e-18});
+}
+
+TEST_F(Kernels, layernorm_of_equal_tiles_has_no_variance_however_large_the_mean) {
+  for (const double value : {0.0, 1.0, -12345.678, 1e30}) {
+    const double mean_value = static_cast<double>(static_cast<float>(value));
+    const OnDevice<float> means(Mat(9, 64, mean_value)), squares(Mat(9, 64, 0.0));
+    OnDevice<float> mean(9, 1), rstd(9, 1);
+    sm90::layernorm_finalize("layernorm_finalize", means.matrix(), squares.matrix(), 64 * sm90::kTileN - 5, 1e-6,
+                             mean.vector(), rstd.vector(), nullptr);
+    expect_near("mean", mean, Vec(9, mean_value), 0, 0);
+    expect_near("rstd", rstd, Vec(9, 1e3));
+  }
+}
+
+TEST_F(Kernels, layernorm_of_infinities_and_nans) {
+  Mat means(4, 3, 1.0), squares(4, 3, 1.0);
+  means(0, 0) = kInf, means(1, 2) = -kInf, means(2, 1) = kNan, squares(3, 2) = kInf;
+  const OnDevice<float> device_means(means), device_squares(squares);
+  OnDevice<float> mean(4, 1), rstd(4, 1);
+  sm90::layernorm_finalize("layernorm_finalize", device_means.matrix(), device_squares.matrix(), 3 * sm90::kTileN, 0,
+                           mean.vector(), rstd.vector(), nullptr);
+  expect_near("mean", mean.fetch("mean", false).mat().v, {kInf, -kInf, kNan, 1});
+  expect_near("rstd", rstd.fetch("rstd", false).mat().v, {kNan, kNan, kNan, 0});
+}
+
+/// The bytes of a row or column statistic of x, wherever x lies.
+template <class Call>
+void expect_same_bits_everywhere(const std::string& name, const Mat& x, std::int64_t size, const Call& call) {
+  std::vector<unsigned char> first;
+  for (const Placed& how : kPlaces) {
+    const OnDevice<float> partial(x, how);
+    OnDevice<float> out(size, 1);
+    call(partial.matrix(), out.vector());
+    if (first.empty()) first = out.bits();
+    EXPECT_EQ(out.bits(), first) << name << " " << x.rows << " x " << x.cols << " pad=" << how.pad
+                                 << " misalign=" << how.misalign;
+  }
+}
+
+TEST_F(Kernels, bits_of_reductions_do_not_depend_on_alignment) {
+  Random random(14);
+  for (const Shape& s : {Shape{33, 64}, {70, 112}, {21, 1000}, {2500, 64}, {18000, 36}}) {
+    const Mat x = normal_mat(random, s.rows, s.cols, 1, DType::fp32);
+    const Mat squares = uniform_mat(random, s.rows, s.cols, 0.5, 2, DType::fp32);
+    expect_same_bits_everywhere("sum_rows", x, s.rows, [](const Matrix& partial, const Vector& out) {
+      sm90::sum_rows("op", partial, 1, out, nullptr);
+    });
+    expect_same_bits_everywhere("rms_finalize", squares, s.rows, [&](const Matrix& partial, const Vector& out) {
+      sm90::rms_finalize("op", partial, s.cols * sm90::kTileN, 1e-5, out, nullptr);
+    });
+    expect_same_bits_everywhere("layernorm_finalize", squares, s.rows, [&](const Matrix& partial, const Vector& out) {
+      OnDevice<float> mean(s.rows, 1);
+      sm90::layernorm_finalize("op", partial, partial, s.cols * sm90::kTileN, 1e-5, mean.vector(), out, nullptr);
+    });
+    expect_same_bits_everywhere("sum_columns", x, s.cols, [](const Matrix& partial, const Vector& out) {
+      sm90::sum_columns("op", partial, 0, out, nullptr);
+    });
+    expect_same_bits_everywhere("sum_heads", x, 4, [](const Matrix& partial, const Vector& out) {
+      sm90::sum_heads("op", partial, 4, 7, 4, 0, out, nullptr);
+    });
+  }
 }
 
 struct LossOptions {
@@ -390,13 +477,16 @@ TEST_F(Kernels, masked_dloss_zeroes_ignored_rows) {
       const Vec target = index_vec(random_targets(random, rows, 50, 3));
       for (std::size_t i = 0; i < x.size(); ++i)
         if (target[i] == -100) x[i] = kNan;  // must not come through
-      const auto dloss = on_device<float>(x);
-      const auto device_target = on_device<decltype(index)>(target);
-      OnDevice<float> out(rows, 1);
-      sm90::masked_dloss("masked_dloss", dloss.vector(), device_target.vector(), -100, out.vector(), nullptr);
-      for (std::size_t i = 0; i < x.size(); ++i)
-        if (target[i] == -100) x[i] = 0;
-      expect_near("out", out, x, 0, 0);
+      Vec ref = x;
+      for (std::size_t i = 0; i < ref.size(); ++i)
+        if (target[i] == -100) ref[i] = 0;
+      for (const std::int64_t misalign : {0, 1}) {
+        const auto dloss = on_device<float>(x, misalign);
+        const auto device_target = on_device<decltype(index)>(target, misalign);
+        OnDevice<float> out(rows, 1, {.misalign = misalign});
+        sm90::masked_dloss("masked_dloss", dloss.vector(), device_target.vector(), -100, out.vector(), nullptr);
+        expect_near("out, misaligned by " + std::to_string(misalign), out, ref, 0, 0);
+      }
     });
   }
 }
@@ -430,7 +520,7 @@ void expect_embedding_gradient(Random& random, const Shape& s, std::int64_t voca
 
 TEST_F(Kernels, embedding_gradient_adds_rows_in_their_order) {
   Random random(8);
-  for (const Shape& s : {Shape{1, 1}, {0, 8}, {40, 264}, {300, 100}, {3000, 72}, {9000, 24}}) {
+  for (const Shape& s : {Shape{1, 1}, {0, 8}, {40, 264}, {300, 100}, {50, 1100}, {3000, 72}, {9000, 24}}) {
     for (const std::int64_t vocabulary : {1, 37, 5000}) {
       for (const Placed& how : kPlaces) {
         for_types([&](auto element) {

@@ -27,46 +27,62 @@ double product(std::int64_t m, std::int64_t n) {
 }
 double positive(double x) { return std::max(x, 0.0); }
 
-/// A matrix on the device, poisoned, or filled by value(row, column).
+/// A matrix on the device, poisoned, or filled by value(row, column). Too large for an Image, which has all of it here.
 class Large {
  public:
   Large(DType type, std::int64_t rows, std::int64_t cols, std::int64_t pitch)
-      : type_(type), rows_(rows), cols_(cols), pitch_(pitch), data_(static_cast<std::size_t>(rows * pitch * size())) {
-    data_.fill(0xff);
+      : type_(type),
+        rows_(rows),
+        cols_(cols),
+        pitch_(pitch),
+        memory_(static_cast<std::size_t>(rows * pitch * size() + 2 * kGuard)) {
+    memory_.fill(kPoison);
   }
   Large(DType type, std::int64_t rows, std::int64_t cols) : Large(type, rows, cols, cols) {}
   template <class F>
   Large(DType type, std::int64_t rows, std::int64_t cols, const F& value) : Large(type, rows, cols) {
-    std::vector<unsigned char> host(data_.size());
+    std::vector<unsigned char> host(static_cast<std::size_t>(rows * cols * size()));
     for (std::int64_t m = 0; m < rows; ++m)
       for (std::int64_t n = 0; n < cols; ++n) store_element(host.data() + (m * cols + n) * size(), type, value(m, n));
-    data_.upload(host.data(), host.size());
+    memory_.upload(host.data(), host.size(), kGuard);
   }
 
-  Matrix matrix() const { return {data_.data(), type_, rows_, cols_, pitch_}; }
-  Vector vector() const { return {data_.data(), type_, rows_ * cols_}; }
-  void fill(unsigned char byte) { data_.fill(byte); }
+  Matrix matrix() const { return {data(), type_, rows_, cols_, pitch_}; }
+  Vector vector() const { return {data(), type_, rows_ * cols_}; }
+  /// Its guard zones too.
+  void fill(unsigned char byte) {
+    memory_.fill(byte);
+    guard_ = byte;
+  }
 
-  /// Rows kRows of it against expected(row, column).
+  /// Rows kRows of it against expected(row, column), and the zones round it.
   template <class F>
   void expect(const char* name, const F& expected, double relative = 0) const {
     std::vector<unsigned char> row(static_cast<std::size_t>(cols_ * size()));
     for (const std::int64_t m : kRows) {
-      data_.download(row.data(), row.size(), static_cast<std::size_t>(m * pitch_ * size()));
+      memory_.download(row.data(), row.size(), static_cast<std::size_t>(kGuard + m * pitch_ * size()));
       for (std::int64_t n = 0; n < cols_; ++n) {
         const double x = load_element(row.data() + n * size(), type_), y = expected(m, n);
         ASSERT_TRUE(std::fabs(x - y) <= relative * std::fabs(y))
             << name << ": got " << x << ", expected " << y << " at row " << m << ", column " << n;
       }
     }
+    std::vector<unsigned char> zone(static_cast<std::size_t>(kGuard));
+    for (const std::size_t at : {std::size_t{0}, memory_.size() - zone.size()}) {
+      memory_.download(zone.data(), zone.size(), at);
+      ASSERT_TRUE(std::all_of(zone.begin(), zone.end(), [&](unsigned char byte) { return byte == guard_; }))
+          << name << ": wrote to the guard zone " << (at == 0 ? "before" : "behind") << " it";
+    }
   }
 
  private:
   std::int64_t size() const { return size_of(type_); }
+  void* data() const { return static_cast<unsigned char*>(memory_.data()) + kGuard; }
 
   DType type_;
   std::int64_t rows_, cols_, pitch_;
-  sm90::DeviceBuffer data_;
+  unsigned char guard_ = kPoison;
+  sm90::DeviceBuffer memory_;
 };
 
 class LargeOutputs : public OnHopper {

@@ -1,15 +1,18 @@
-// Guarded buffers on the device, for tests of the Hopper backend.
+// One matrix on the device with its type known, for tests that call kernels one by one.
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "coda/backend/sm90/device.h"
-#include "coda/core/tensor.h"
-#include "tests/support/guarded.h"
+#include "tests/gpu/image.h"
 
 namespace coda::test {
+
+using reference::Mat;
+using reference::Vec;
 
 /// How a matrix lies in memory: columns by which each row is longer than it is wide, and elements by which the first
 /// is off a 256-byte boundary.
@@ -17,57 +20,70 @@ struct Placed {
   std::int64_t pad = 0, misalign = 0;
 };
 
-/// A guarded host buffer and its copy on the device, guard zones and row padding included.
+/// An image of one matrix (see image.h): guarded, and poisoned until it is set.
 template <class T>
 class OnDevice {
  public:
-  OnDevice(std::int64_t rows, std::int64_t cols, Placed how = {})
-      : host_(rows, cols, {.pitch = cols + how.pad, .misalign = how.misalign * kSize}),
-        offset_(static_cast<std::size_t>(how.misalign * kSize)),
-        device_(bytes() + offset_) {
+  OnDevice(std::int64_t rows, std::int64_t cols, Placed how = {}) : image_(ops::Backend::sm90), size_(rows * cols) {
+    image_.add({.type = dtype_of<T>,
+                .rows = rows,
+                .cols = cols,
+                .pitch = cols + how.pad,
+                .misalign = how.misalign * static_cast<std::int64_t>(sizeof(T)),
+                .output = true,
+                .filled = true});
+    image_.allocate();
     upload();
   }
   explicit OnDevice(const Mat& values, Placed how = {}) : OnDevice(values.rows, values.cols, how) { set(values); }
 
   void set(const Mat& values) {
-    host_.set(values);
+    image_.set(0, values);
     upload();
   }
-  Matrix matrix() const { return MatrixOf<T>(data(), host_.rows(), host_.cols(), host_.pitch()); }
-  Vector vector() const { return VectorOf<T>(data(), host_.rows() * host_.cols()); }
   void poison() {
-    host_.poison();
+    image_.poison(0);
     upload();
   }
-  /// The device's bytes on the host, after which nothing outside of the elements may have changed.
-  Guarded<T>& fetch(const std::string& name, bool expect_written = true) {
-    host_.forbid_guards(false);
-    device_.download(begin(), bytes(), offset_);
-    host_.forbid_guards(true);
-    host_.expect_guards_intact(name);
-    if (expect_written) host_.expect_all_written(name);
-    return host_;
+  Matrix matrix() const { return image_.matrix(0); }
+  Vector vector() const { return {image_.matrix(0).data, dtype_of<T>, size_}; }
+
+  /// Brings the device's elements here: nothing outside of them may have changed, and all of them must have a value.
+  OnDevice& fetch(const std::string& name, bool expect_written = true) {
+    download();
+    EXPECT_EQ(image_.fault([&](int) { return name; }), "");
+    if (expect_written) {
+      EXPECT_EQ(image_.unwritten(0), "") << name;
+    }
+    return *this;
   }
+  // ---- what the last fetch brought
+  Mat mat() const { return image_.get(0); }
+  /// Empty, or the first element that still holds the poison.
+  std::string unwritten(const std::string& name) const {
+    const std::string text = image_.unwritten(0);
+    return text.empty() ? text : name + ": " + text;
+  }
+
+  /// The device's bytes of all elements and what lies between and round them.
   std::vector<unsigned char> bits() const {
-    std::vector<unsigned char> x(bytes());
-    device_.download(x.data(), x.size(), offset_);
-    return x;
+    download();
+    return image_.bytes();
   }
 
  private:
-  static constexpr std::int64_t kGuard = Guarded<T>::kGuardBytes, kSize = sizeof(T);
-  std::size_t bytes() const { return static_cast<std::size_t>(host_.rows() * host_.pitch() * kSize + 2 * kGuard); }
-  unsigned char* begin() { return reinterpret_cast<unsigned char*>(host_.data()) - kGuard; }
-  T* data() const { return reinterpret_cast<T*>(static_cast<unsigned char*>(device_.data()) + offset_ + kGuard); }
+  // Both wait for the device: a test may use any stream.
   void upload() {
-    host_.forbid_guards(false);
-    device_.upload(begin(), bytes(), offset_);
-    host_.forbid_guards(true);
+    sm90::synchronize();
+    image_.upload(nullptr);
+  }
+  void download() const {
+    sm90::synchronize();
+    image_.download(nullptr);
   }
 
-  Guarded<T> host_;
-  std::size_t offset_;
-  sm90::DeviceBuffer device_;
+  mutable gpu::Image image_;
+  std::int64_t size_;
 };
 
 }  // namespace coda::test

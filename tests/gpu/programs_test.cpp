@@ -1,5 +1,5 @@
-// Every variant of every program on both of its ways through Hopper: the fused kernel, and the product followed by the
-// program as a kernel of its own.
+// Every variant of every program on each of its ways through Hopper: the fused kernel, and the product followed by the
+// program as a kernel of its own, which moves 16 bytes at a time or single elements.
 #include <map>
 
 #include "tests/gpu/device.h"
@@ -11,12 +11,7 @@ namespace {
 
 class Programs : public OnHopper {};
 
-/// Kernels that the call enqueues.
-int kernels_of(const Execution& run, const Stream& stream) {
-  return Graph(stream, [&] { run.call(stream.get()); }).kernels();
-}
-
-TEST_F(Programs, HoldTheBoundOnBothWays) {
+TEST_F(Programs, HoldTheBoundOnEveryRoute) {
   // Ragged in all sides but for chunks of 16 bytes; more than one tile each way.
   constexpr Shape kShapes[] = {{300, 264, 136}, {77, 392, 72}};
   const Stream stream;
@@ -31,10 +26,7 @@ TEST_F(Programs, HoldTheBoundOnBothWays) {
           const Problem problem =
               draw(program, variant, options, small_only() ? Shape{130, 136, 72} : kShapes[seed % 2]);
           const Expected expected = expected_of(problem);
-          for (const Placement placement : {Placement::aligned, Placement::ragged}) {
-            EXPECT_EQ(check_on_hopper(problem, placement, expected, stream.get()), "")
-                << (placement == Placement::aligned ? "16-byte rows" : "no 16-byte rows");
-          }
+          for (const Route route : kRoutes) EXPECT_EQ(check_on_hopper(problem, route, expected, stream.get()), "");
         }
       }
     }
@@ -52,7 +44,32 @@ TEST_F(Programs, HoldTheBoundInEveryLayout) {
         const DType type = ++seed % 2 == 0 ? DType::bf16 : DType::fp16;
         const Options options{.type = type, .layout = layout, .whole_chunks = true, .seed = seed};
         const Problem problem = draw(program, variant, options, {130, 136, 72});
-        EXPECT_EQ(check_on_hopper(problem, Placement::aligned, expected_of(problem), stream.get()), "");
+        const Expected expected = expected_of(problem);
+        for (const Route route : kRoutes) EXPECT_EQ(check_on_hopper(problem, route, expected, stream.get()), "");
+      }
+    }
+  }
+}
+
+/// More than two tiles for each thread block of a fused kernel, so that they follow each other in its pipelines.
+TEST_F(Programs, AreExactInManyTiles) {
+  if (small_only()) GTEST_SKIP() << "CODA_TEST_SMALL is set";
+  const Stream stream;
+  std::uint64_t seed = 3000;
+  for (const Program& program : programs()) {
+    if (!program.product) continue;
+    for (int variant = 0; variant < program.variants; ++variant) {
+      for (int config = 0; config < kConfigurations; ++config) {
+        const Route route(Route::fused, config);
+        const Options options{.type = seed++ % 2 == 0 ? DType::bf16 : DType::fp16,
+                              .layout = program.natural,
+                              .whole_chunks = true,
+                              .everything = true,
+                              .seed = seed};
+        // Drawn small first, which takes less time: few variants are fused.
+        if (!Execution(draw(program, variant, options, {128, 128, 64}), route).is_fused(stream)) continue;
+        const Problem problem = draw(program, variant, options, {2600, 1800, 264});
+        EXPECT_EQ(check_on_hopper(problem, route, expected_of(problem), stream.get()), "");
       }
     }
   }
@@ -88,12 +105,16 @@ TEST_F(Programs, OfAModelAreOneKernel) {
     const Options options{.layout = e.layout, .whole_chunks = true, .everything = true, .seed = 5};
     // As many tiles as the chip has multiprocessors, and more: small outputs may take the other way for speed.
     const Problem problem = draw(by_name.at(e.program), e.variant, options, {2048, 2048, 256});
-    Execution run(problem, ops::Backend::sm90, problem.type);
-    run.reset(stream.get());
-    EXPECT_EQ(kernels_of(run, stream) - e.after, 1) << problem.name;
-    Execution ragged(problem, ops::Backend::sm90, problem.type, Placement::ragged);
-    ragged.reset(stream.get());
-    EXPECT_GE(kernels_of(ragged, stream) - e.after, 2) << problem.name << ", no 16-byte rows";
+    for (const Route route : {Route::automatic, Route::fused, Route::unfused, Route::ragged}) {
+      Execution run(problem, route);
+      run.reset(stream.get());
+      const int kernels = kernels_of(run, stream) - e.after;
+      if (route.kind == Route::automatic || route.kind == Route::fused) {
+        EXPECT_EQ(kernels, 1) << run.name();
+      } else {
+        EXPECT_GE(kernels, 2) << run.name();
+      }
+    }
   }
 }
 

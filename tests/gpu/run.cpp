@@ -31,12 +31,12 @@ Block block_of(const Slot& s, DType type, Backend backend) {
   return b;
 }
 
-void place(Block& b, const Slot& s, Placement placement, std::uint64_t seed) {
+void place(Block& b, const Slot& s, Route route, std::uint64_t seed) {
   const std::int64_t size = size_of(b.type), chunk = 16 / size;
   const auto pick = [&](std::int64_t below) {
     return static_cast<std::int64_t>(seed % static_cast<std::uint64_t>(below));
   };
-  if (placement == Placement::aligned) {
+  if (route.kind != Route::ragged) {
     if (s.packed) return;
     b.pitch = (b.cols + chunk - 1) / chunk * chunk + chunk * pick(3);
     b.misalign = 16 * pick(4);
@@ -178,14 +178,27 @@ std::string compare_slot(const Problem& p, const Slot& s, const Mat& got, const 
   return {};
 }
 
+int kernels_in(const Stream& stream, const std::function<void()>& work) {
+  return Graph(stream, work, Capture::of_this_thread).kernels();
+}
+
 }  // namespace
 
-Execution::Execution(const Problem& problem, Backend backend, DType type, Placement placement, std::uint64_t seed)
-    : problem_(problem), backend_(backend), image_(backend) {
+std::string name_of(const Route& route) {
+  constexpr const char* kNames[] = {"automatic", "fused", "unfused", "ragged"};
+  return route.config == 0 ? kNames[route.kind] : kNames[route.kind] + (" " + std::to_string(route.config));
+}
+
+Execution::Execution(const Problem& problem, Backend backend, DType type, Route route, std::uint64_t seed)
+    : problem_(problem),
+      backend_(backend),
+      route_(route),
+      raster_{.band = 8 >> seed / 4 % 4, .along_m = seed / 16 % 2 == 0},
+      image_(backend) {
   std::vector<Block> blocks;
   for (const Slot& s : problem_.slots) {
     blocks.push_back(block_of(s, type, backend));
-    place(blocks.back(), s, placement, seed + 5 * blocks.size());
+    place(blocks.back(), s, route, seed + 5 * blocks.size());
     if (s.partner != kNone) blocks.back().pitch = blocks[static_cast<std::size_t>(s.partner)].pitch;
     image_.add(blocks.back());
   }
@@ -196,9 +209,30 @@ Execution::Execution(const Problem& problem, Backend backend, DType type, Placem
   }
 }
 
+void Execution::call(void* stream, const Spoil* spoil) const {
+  switch (route_.kind) {
+    case Route::automatic:
+      return call_as(ChosenWay(sm90::Way::automatic), stream, spoil);
+    case Route::unfused:
+      return call_as(ChosenWay(sm90::Way::unfused), stream, spoil);
+    default:  // ragged matrices must lead away from the fused kernel even where it is asked for
+      return call_as(ChosenWay({.way = sm90::Way::fused, .config = route_.config, .raster = raster_}), stream, spoil);
+  }
+}
+void Execution::call_as(const ChosenWay&, void* stream, const Spoil* spoil) const {
+  problem_.call(Bound(image_, spoil), {backend_, stream});
+}
+
+bool Execution::is_fused(const Stream& stream) const {
+  const int unfused = kernels_in(stream, [&] { call_as(ChosenWay(sm90::Way::unfused), stream.get(), nullptr); });
+  return kernels_of(*this, stream) < unfused;
+}
+
+std::string Execution::name() const { return problem_.name + ", " + name_of(route_); }
+
 std::string Execution::fault() const {
   const std::string text = image_.fault([&](int i) { return problem_.slot(i).name; });
-  return text.empty() ? text : problem_.name + ": " + text;
+  return text.empty() ? text : name() + ": " + text;
 }
 
 std::vector<Mat> Execution::values() const {
@@ -215,6 +249,10 @@ std::vector<Mat> Execution::values() const {
     }
   }
   return out;
+}
+
+int kernels_of(const Execution& run, const Stream& stream) {
+  return kernels_in(stream, [&] { run.call(stream.get()); });
 }
 
 Expected expected_of(const Problem& problem) {
@@ -247,11 +285,13 @@ std::string compare(const Problem& problem, const std::vector<Mat>& got, const E
   return {};
 }
 
-std::string check_on_hopper(const Problem& problem, Placement placement, const Expected& expected, void* stream) {
-  Execution run(problem, Backend::sm90, problem.type, placement, problem.slots.size());
+std::string check_on_hopper(const Problem& problem, Route route, const Expected& expected, void* stream) {
+  Execution run(problem, Backend::sm90, problem.type, route, problem.slots.size());
   run.once(stream);
-  const std::string fault = run.fault();
-  return fault.empty() ? compare(problem, run.values(), expected) : fault;
+  std::string failure = run.fault();
+  if (!failure.empty()) return failure;
+  failure = compare(problem, run.values(), expected);
+  return failure.empty() ? failure : name_of(route) + ": " + failure;
 }
 
 }  // namespace coda::test::gpu

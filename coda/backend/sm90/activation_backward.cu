@@ -5,9 +5,11 @@ namespace coda::sm90 {
 
 template <class T, class F>
 struct Tuning<GemmActivationBackward<T, F>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2>;
   static constexpr Layouts kLayouts = kBackward;
 };
+
+template <class T, class F>
+inline constexpr std::string_view kName<GemmActivationBackward<T, F>> = "gemm_activation_backward";
 
 #define PROGRAMS(T)                                      \
   template struct Product<T, GemmActivationBackward<T>>; \

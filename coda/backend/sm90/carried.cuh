@@ -1,5 +1,5 @@
-// Which TileStore of a program leaves through CUTLASS's D operand, and which TileLoad arrives through its C operand:
-// both are moved by the bulk copy engine, ahead of or behind the threads. All other matrices are moved by the threads.
+// Which TileStore of a program and which of its TileLoads the bulk copy engine moves, behind and ahead of the threads.
+// All other matrices are moved by the threads.
 #pragma once
 
 #include <cstdint>
@@ -39,19 +39,16 @@ constexpr bool carriable(const MatrixPort& p) {
   return p.width == Width::Same ? size_of(p.dtype) <= 4 : p.width == Width::Double && size_of(p.dtype) == 2;
 }
 
-/// The widest, since it has most to gain. Of equals the last store, as optional ones are declared first, and the first
-/// load, for which optional ones come last.
+/// The widest store, since it has most to gain; of equals the last, as optional ones are declared first.
 template <class Program>
-constexpr Carried choose(bool store) {
+constexpr Carried choose_store() {
   Carried best;
   int number = 0;
   const Program program{};
   for_each_port(program, [&](const auto& port) {
     constexpr MatrixPort m = kMatrixPort<std::remove_cvref_t<decltype(port)>>;
-    if ((store ? m.store : m.load) && carriable(m)) {
-      const bool wider = static_cast<int>(m.width) > static_cast<int>(best.width);
-      const bool as_wide = m.width == best.width;
-      if (best.port < 0 || wider || (store && as_wide)) best = {number, m.width, m.dtype};
+    if (m.store && carriable(m)) {
+      if (best.port < 0 || static_cast<int>(m.width) >= static_cast<int>(best.width)) best = {number, m.width, m.dtype};
     }
     ++number;
   });
@@ -61,9 +58,30 @@ constexpr Carried choose(bool store) {
 }  // namespace detail
 
 template <class Program>
-inline constexpr Carried kCarriedLoad = detail::choose<Program>(false);
-template <class Program>
-inline constexpr Carried kCarriedStore = detail::choose<Program>(true);
+inline constexpr Carried kCarriedStore = detail::choose_store<Program>();
+
+/// Ports that a kernel knows to be absent, a bit for each number: what they would do is not compiled into it.
+using PortMask = std::uint32_t;
+
+/// The carried loads of a kernel.
+struct CarriedLoads {
+  static constexpr int kMost = 4;
+  Carried port[kMost];
+  int count = 0;
+};
+template <class Program, PortMask Absent>
+inline constexpr CarriedLoads kCarriedLoads = [] {
+  CarriedLoads loads;
+  int number = 0;
+  const Program program{};
+  for_each_port(program, [&](const auto& port) {
+    constexpr MatrixPort m = kMatrixPort<std::remove_cvref_t<decltype(port)>>;
+    if (m.load && detail::carriable(m) && !(Absent >> number & 1) && loads.count < CarriedLoads::kMost)
+      loads.port[loads.count++] = {number, m.width, m.dtype};
+    ++number;
+  });
+  return loads;
+}();
 
 /// f(port) with the program's port of that number, if there is one.
 template <int Number, class Program, class F>
@@ -91,9 +109,6 @@ inline constexpr int kPortCount = [] {
   return count;
 }();
 
-/// Ports that a kernel knows to be absent, a bit for each number: what they would do is not compiled into it.
-using PortMask = std::uint32_t;
-
 template <PortMask Mask, class Program>
 CODA_FN bool is_masked(const Program& program, const void* port) {
   bool masked = false;
@@ -115,15 +130,5 @@ PortMask absent_ports(const Program& program) {
   });
   return mask;
 }
-
-/// The carried load of a kernel: none if it is a port that the kernel knows to be absent.
-template <class Program, PortMask Absent>
-inline constexpr Carried kLoadWith = [] {
-  constexpr Carried c = kCarriedLoad<Program>;
-  if constexpr (c.port >= 0) {
-    if (Absent >> c.port & 1) return Carried{};
-  }
-  return c;
-}();
 
 }  // namespace coda::sm90

@@ -7,24 +7,25 @@
 
 namespace coda::sm90 {
 
-/// How two warp groups share the tiles of a thread block. Ping-pong: each has a tile of its own, and one multiplies
-/// while the other runs its epilogue. Cooperative: both work on one tile.
-enum class Groups { pingpong, cooperative };
+/// Teams of warp groups that take the tiles of a thread block in turns (see pingpong.cuh).
+inline constexpr int kTeams = 2;
 
-/// M x N: the tile. ClusterM x ClusterN: thread blocks that share operand loads. SubtileN: columns of the epilogue's
-/// subtile, the unit in which C arrives and D leaves; `StagesC` and `StagesD` of them may be under way.
+/// M x N: the tile. ClusterM x ClusterN: thread blocks that share operand loads. Groups: warp groups of a team, which
+/// works on a tile. SubtileN: columns of the epilogue's subtile, the unit in which C arrives and D leaves; `StagesC` of
+/// them may be under way for the thread block, `StagesD` for a warp where D does not take the place of C.
 /// RowByRow: a thread finishes a row before it begins the next, which takes fewer registers and hides less latency.
-template <int M, int N, int ClusterM, int ClusterN, Groups G, int SubtileN, int StagesC, int StagesD,
-          bool RowByRow = false>
+/// Ahead: rows whose further loads, those that do not come as C, a thread asks for before it works on them.
+template <int M, int N, int ClusterM, int ClusterN, int Groups, int SubtileN, int StagesC, int StagesD,
+          bool RowByRow = false, int Ahead = 1>
 struct Config {
-  static constexpr Groups kGroups = G;
+  static constexpr int kGroups = Groups;
   static constexpr int kM = M, kN = N, kK = 64;  // 64 values of 16 bits: one 128-byte row of swizzled shared memory
   static constexpr int kClusterM = ClusterM, kClusterN = ClusterN;
-  static constexpr int kSubtileM = G == Groups::cooperative ? 128 : 64, kSubtileN = SubtileN;
+  static constexpr int kSubtileM = 64 * Groups, kSubtileN = SubtileN;
   static constexpr int kSubtilesM = kM / kSubtileM;
-  /// That share a tile.
-  static constexpr int kThreads = G == Groups::cooperative ? 256 : 128, kWarps = kThreads / 32;
+  static constexpr int kThreads = 128 * Groups, kWarps = kThreads / 32;  // of a team
   static constexpr bool kRowByRow = RowByRow;
+  static constexpr int kAhead = Ahead;
   static constexpr int kStagesC = StagesC, kStagesD = StagesD;
   /// Rows of the tile that a thread owns.
   static constexpr int kSlots = kSubtilesM * kRowsHere;

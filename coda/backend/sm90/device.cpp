@@ -1,5 +1,6 @@
 #include "coda/backend/sm90/device.h"
 
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cutlass/version.h>
 
@@ -58,6 +59,7 @@ DeviceInfo device_info() {
   info.memory_bytes = p.totalGlobalMem;
   info.cutlass =
       std::to_string(CUTLASS_MAJOR) + "." + std::to_string(CUTLASS_MINOR) + "." + std::to_string(CUTLASS_PATCH);
+  info.cublaslt = std::to_string(cublasLtGetVersion());
   return info;
 }
 
@@ -86,7 +88,9 @@ bool reachable(const void* address, void* stream, std::string* why) {
       *why = "memory of device " + std::to_string(found.device) + ", not of the current one, " + std::to_string(device);
     return false;
   }
-  entry = {block, device};
+  // Not of memory on the host: given back to the system, its addresses may soon be those of memory that CUDA does not
+  // know.
+  if (found.type == cudaMemoryTypeDevice) entry = {block, device};
   return true;
 }
 

@@ -13,6 +13,7 @@ struct DeviceInfo {
   std::size_t memory_bytes = 0;
   int driver = 0, runtime = 0;  // CUDA versions: 13000 is 13.0
   std::string cutlass;          // version of the headers that the kernels were built with
+  std::string cublaslt;         // version of the library, as it writes it: 130100 is 13.1.0
 };
 
 /// Whether the calling thread's current device runs the Hopper programs; if not, `why` says what is missing.
@@ -22,8 +23,9 @@ bool available(std::string* why = nullptr);
 DeviceInfo device_info();
 
 /// Whether the current device can use the memory at `address`; if not, `why` says what it is. Host memory that CUDA
-/// does not know, and that of another device, cannot be used. A good answer is remembered for a thread and 2 MiB of
-/// addresses. While `stream` is captured any address is good: what the graph will allocate is not there yet.
+/// does not know, and that of another device, cannot be used. That addresses are the device's is remembered for a
+/// thread and 2 MiB of them. While `stream` is captured any address is good: what the graph will allocate is not there
+/// yet.
 bool reachable(const void* address, void* stream, std::string* why = nullptr);
 
 /// Memory of the current device. Throws Error(device_error) if there is not enough of it.

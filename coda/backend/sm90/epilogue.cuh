@@ -1,214 +1,322 @@
-// A program as CUTLASS's epilogue sees it: the interface of its fusion callbacks, around Sm90Tile.
+// A program on the accumulators of one tile: its warps work side by side and never wait for each other. What it loads
+// (here C) arrives and one of its outputs (here D) leaves through the bulk copy engine, in subtiles of shared memory of
+// which each warp has a slab of 16 rows.
 #pragma once
+
+#include <cuda.h>
+#include <cutlass/arch/barrier.h>
+
+#include <cute/arch/copy_sm75.hpp>
+#include <cute/arch/copy_sm90.hpp>
+#include <cute/arch/copy_sm90_tma.hpp>
+#include <utility>
 
 #include "coda/backend/sm90/worker.cuh"
 
-// Before the collective epilogue: its own header of declarations would include those of every other architecture.
-#include <cutlass/cutlass.h>
-namespace cutlass::epilogue::collective {
-template <class DispatchPolicy, class... Args>
-class CollectiveEpilogue;
-}
-#include <cutlass/epilogue/collective/sm90_epilogue_tma_warpspecialized.hpp>
-
 namespace coda::sm90 {
 
-namespace fusion = cutlass::epilogue::fusion::detail;
+/// A warp's rows of a subtile in shared memory, as the copy engine swizzles them: rows of 64 or 128 bytes, whose
+/// 16-byte chunks change places from row to row so that neither a row nor a column of chunks meets the same banks
+/// twice.
+template <int Bytes, int Columns>
+struct Slab {
+  static constexpr int kRows = 16, kRowBytes = Bytes * Columns, kBytes = kRows * kRowBytes, kAlignment = 8 * kRowBytes;
+  static_assert((Bytes == 2 || Bytes == 4) && (kRowBytes == 64 || kRowBytes == 128));
+  /// Words of a thread's row of a patch.
+  static constexpr int kWords = Accumulator::count * Bytes / 4;
 
-/// ElementD: what CUTLASS stores.
-template <class Program, PortMask Absent, class ElementD, class Config>
-struct ProgramCallbacks {
-  static constexpr bool kLoads = kLoadWith<Program, Absent>.port >= 0;
-  using Arguments = Program;
-  using Params = Arguments;
-  using SharedStorage = SharedResults<Program, Config>;
-
-  template <class Shape>
-  static constexpr Params to_underlying_arguments(const Shape&, const Arguments& a, void*) {
-    return a;
+  static CODA_DEVICE int chunk(int row, int number) {
+    constexpr int kChunks = kRowBytes / 16;
+    return row * kRowBytes + ((number ^ (kRowBytes == 128 ? row : row / 2)) % kChunks) * 16;
   }
-  template <class Shape>
-  static bool can_implement(const Shape&, const Arguments&) {
-    return true;
-  }
-  template <class Shape>
-  static std::size_t get_workspace_size(const Shape&, const Arguments&) {
-    return 0;
-  }
-  template <class Shape>
-  static cutlass::Status initialize_workspace(const Shape&, const Arguments&, void*, cudaStream_t,
-                                              cutlass::CudaHostAdapter* = nullptr) {
-    return cutlass::Status::kSuccess;
+  /// Words of 16 bits go through ldmatrix and stmatrix, whose 8x8 matrices are laid out as wgmma's accumulators.
+  static CODA_DEVICE int matrix(int patch, int r, int lane) { return chunk(8 * r + lane % 8, 4 * patch + lane / 8); }
+  static CODA_DEVICE int pair(int patch, int r, int lane, int j) {
+    return chunk(8 * r + lane / 4, 8 * patch + 2 * j + lane % 4 / 2) + lane % 2 * 8;
   }
 
-  ProgramCallbacks() = default;
-  CUTLASS_HOST_DEVICE ProgramCallbacks(const Params& p, const SharedStorage& s)
-      : params(&p), shared(const_cast<SharedStorage*>(&s)) {}
-
-  CODA_DEVICE bool is_producer_load_needed() const { return kLoads; }
-  CODA_DEVICE bool is_C_load_needed() const { return is_producer_load_needed(); }
-
-  /// The warp that has C loaded runs ahead of the tile's epilogue. It asks the L2 cache for what the threads will load
-  /// themselves, so that they do not wait for memory.
-  struct Producer : fusion::ProducerLoadCallbacksImpl<cute::tuple<>> {
-    const Program& program;
-    int row, col, rows, cols, lane;
-
-    CODA_DEVICE Producer(const Program& p, int m, int n, int rows_, int cols_, int lane_)
-        : program(p), row(m * Config::kM), col(n * Config::kN), rows(rows_), cols(cols_), lane(lane_) {}
-    CODA_DEVICE void begin() {
-      int number = 0;
-      for_each_port(program, [&]<class Port>(const Port& port) {
-        if constexpr (kMatrixPort<Port>.load) {
-          if (number != kLoadWith<Program, Absent>.port && !(Absent >> number & 1) && port.data) prefetch(port);
-        }
-        ++number;
-      });
-    }
-
-   private:
-    template <class T, Width W>
-    CODA_DEVICE void prefetch(const TileLoad<T, W>& port) {
-      constexpr int kLine = 128 / static_cast<int>(sizeof(T)), kLines = scaled<W>(Config::kN) / kLine;
-      constexpr int kRowsAtOnce = 32 / kLines;
-      const int column = scaled<W>(col) + lane % kLines * kLine;
-      if (column >= scaled<W>(cols)) return;
-      int left = rows - row - lane / kLines;  // rows below this lane's, with it
-      const T* at = port.data + (row + lane / kLines) * port.pitch + column;
-#pragma unroll 1
-      for (int i = 0; i < Config::kM; i += kRowsAtOnce) {
-        if (left > i) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-        at += kRowsAtOnce * port.pitch;
+  static CODA_DEVICE void load(const char* slab, int patch, int r, int lane, std::uint32_t (&w)[kWords]) {
+    if constexpr (Bytes == 2) {
+      const auto& from = *reinterpret_cast<const cute::uint128_t*>(slab + matrix(patch, r, lane));
+      cute::SM75_U32x4_LDSM_N::copy(from, w[0], w[1], w[2], w[3]);
+    } else {
+      CODA_UNROLL for (int j = 0; j < 4; ++j) {
+        const auto x = *reinterpret_cast<const uint2*>(slab + pair(patch, r, lane, j));
+        w[2 * j] = x.x, w[2 * j + 1] = x.y;
       }
     }
-  };
-  template <class... A>
-  CODA_DEVICE auto get_producer_load_callbacks(const fusion::ProducerLoadArgs<A...>& args) const {
-    const auto [m, n, k, l] = args.tile_coord_mnkl;
-    const auto [rows, cols, depth, batches] = args.problem_shape_mnkl;
-    return Producer(*params, static_cast<int>(m), static_cast<int>(n), rows, cols, args.thread_idx);
   }
-
-  template <class CTensor>
-  struct Consumer : fusion::ConsumerStoreCallbacksImpl<cute::tuple<>> {
-    using CElement = typename CTensor::value_type;
-    Worker<Program, Absent, Config, CElement> worker;
-    const CTensor& c;
-    Ahead<Program> next;
-
-    CODA_DEVICE Consumer(const Program& p, const Position& at, int thread, SharedStorage* shared, const CTensor& loaded)
-        : worker(p, at, thread, shared), c(loaded) {}
-
-    CODA_DEVICE void begin() {
-      worker.begin_tile();
-      worker.load_columns(0);
-      worker.fetch(0, 0, 0, 0, next);
-    }
-    CODA_DEVICE void begin_loop(int sub_m, int sub_n) {
-      if (sub_m != 0) return;
-      worker.begin_folds();
-      if (sub_n % Config::kBlockSubtiles == 0) {
-        for_each_port(worker.program, [&](const auto& port) { worker.lifecycle().begin_block(port); });
+  static CODA_DEVICE void store(char* slab, int patch, int r, int lane, const std::uint32_t (&w)[kWords]) {
+    if constexpr (Bytes == 2) {
+      auto& to = *reinterpret_cast<cute::uint128_t*>(slab + matrix(patch, r, lane));
+      cute::SM90_U32x4_STSM_N::copy(w[0], w[1], w[2], w[3], to);
+    } else {
+      CODA_UNROLL for (int j = 0; j < 4; ++j) {
+        *reinterpret_cast<uint2*>(slab + pair(patch, r, lane, j)) = make_uint2(w[2 * j], w[2 * j + 1]);
       }
     }
-    template <class E, int Count>
-    CODA_DEVICE auto visit(const cutlass::Array<E, Count>& acc, int patch, int sub_m, int sub_n) {
-      static_assert(Count == kRowsHere * Accumulator::count);
-      cutlass::Array<float, Count> out;
-      CODA_UNROLL for (int r = 0; r < kRowsHere; ++r) {
-        const Ahead<Program> now = next;
-        fetch_after(r, patch, sub_m, sub_n);
-        Accumulator f;
-        CElement loaded[Accumulator::count];
-        float d[Accumulator::count] = {};
-        take_row([&](int i) { return acc[i]; }, 0, r, f.v);
-        if constexpr (kLoads) take_row(c, patch * Count, r, loaded);
-        // All rows of the warp at once: the program exchanges values between lanes.
-        const bool any_inside =
-            !Config::kRowByRow || worker.at.warp_row + sub_m * Config::kSubtileM + 8 * r < worker.at.rows;
-        if (any_inside) {
-          worker.on_row(sub_m, sub_n, patch, r, nullptr, &now, loaded, d,
-                        [&](const auto& tile, const Program& program) { program(tile, f); });
-        }
-        CODA_UNROLL for (int i = 0; i < Accumulator::count; ++i) out[i / 2 * 2 * kRowsHere + 2 * r + i % 2] = d[i];
-      }
-      return cutlass::NumericArrayConverter<ElementD, float, Count>{}(out);
-    }
-    /// The subtile is in shared memory, its store not yet issued.
-    CODA_DEVICE void postreduce(int sub_m, int sub_n, int, bool) {
-      if (sub_m == Config::kSubtilesM - 1 && sub_n + 1 < Config::kN / Config::kSubtileN) worker.load_columns(sub_n + 1);
-    }
-    CODA_DEVICE void end_loop(int sub_m, int sub_n) {
-      if (sub_m != Config::kSubtilesM - 1) return;
-      worker.end_folds(sub_n);
-      if (sub_n % Config::kBlockSubtiles != Config::kBlockSubtiles - 1) return;
-      const int block = worker.at.tile_n + sub_n / Config::kBlockSubtiles;
-      if (block * static_cast<int>(kTileN) >= worker.at.cols) return;
-      for_each_port(worker.program, [&](const auto& port) { worker.lifecycle().end_block(port, block); });
-    }
-    CODA_DEVICE void end() { worker.write_folds(); }
-
-   private:
-    /// For the row that comes next: memory answers while this one is worked on.
-    CODA_DEVICE void fetch_after(int r, int patch, int sub_m, int sub_n) {
-      if (++r == kRowsHere) r = 0, ++patch;
-      if (patch == Config::kSubtileN / kPatchN) patch = 0, ++sub_m;
-      if (sub_m == Config::kSubtilesM) sub_m = 0, ++sub_n;
-      if (sub_n < Config::kN / Config::kSubtileN) worker.fetch(sub_m, sub_n, patch, r, next);
-    }
-  };
-
-  template <class Coord, class Shape>
-  static CODA_DEVICE Position position(const Program& program, const Coord& coord, const Shape& shape, int thread) {
-    const auto [m, n, k, l] = coord;
-    const auto [rows, cols, depth, batches] = shape;
-    Position at;
-    // Taken from one lane, so that the compiler knows it to be the same in all.
-    at.warp_row = static_cast<int>(m) * Config::kM + __shfl_sync(0xffffffffu, thread / 32, 0) * 16;
-    at.row = at.warp_row + thread % 32 / 4;
-    at.col = static_cast<int>(n) * Config::kN;
-    at.rows = rows;
-    at.cols = cols;
-    at.lane = thread % 4;
-    at.tile_n = static_cast<int>(n) * (Config::kN / static_cast<int>(kTileN));
-    if (const int head_dim = head_dim_of(program); head_dim > 0) at.head_column = at.col % head_dim;
-    return at;
   }
-  template <bool ReferenceSource, class... A>
-  CODA_DEVICE auto get_consumer_store_callbacks(const fusion::ConsumerStoreArgs<A...>& args) const {
-    return Consumer<std::remove_cvref_t<decltype(args.tCrC)>>(
-        *params, position(*params, args.tile_coord_mnkl, args.problem_shape_mnkl, args.thread_idx), args.thread_idx,
-        shared, args.tCrC);
-  }
-
-  const Params* params = nullptr;
-  SharedStorage* shared = nullptr;
 };
 
-/// CUTLASS's collective epilogue, which shows its callbacks a subtile at a time, for a program that first wants to see
-/// the whole tile.
-template <class Base, class Program, PortMask Absent, class Config>
-class FirstPassEpilogue : public Base {
+/// `Absent`: ports that no call of this kernel has.
+template <class Program, PortMask Absent, class Config>
+class Epilogue {
  public:
-  using TensorStorage = typename Base::TensorStorage;
+  static constexpr CarriedLoads kC = kCarriedLoads<Program, Absent>;
+  static constexpr Carried kD = kCarriedStore<Program>;
+  static_assert(kD.port >= 0, "coda: the Hopper backend needs one TileStore at least as wide as the accumulator");
+  static constexpr int kLoads = kC.count;
+  template <int Number>
+  using SlabC = Slab<kC.port[Number].bytes(), Config::kSubtileN>;
+  using SlabD = Slab<kD.bytes(), Config::kSubtileN>;
+  /// D takes the place of the first load where both are as large.
+  static constexpr bool kInPlace = kLoads > 0 && kC.port[0].bytes() == kD.bytes();
 
-  CODA_DEVICE FirstPassEpilogue(const typename Base::Params& params, TensorStorage& shared)
-      : Base(params, shared), program_(params.thread) {}
+  static constexpr int kSubtilesN = Config::kN / Config::kSubtileN, kSubtiles = Config::kSubtilesM * kSubtilesN;
+  static constexpr int kStagesC = Config::kStagesC, kStagesD = Config::kStagesD;
+  static_assert(kStagesC > 1 && kSubtiles % kStagesC == 0 && kSubtiles % kStagesD == 0,
+                "coda: a tile is whole turns of the stages");
 
-  template <class LoadPipeline, class LoadState, class StorePipeline, class StoreState, class Shape, class TileShape,
-            class Coord, class Accumulators, class TiledMma>
-  CODA_DEVICE auto store(LoadPipeline load, LoadState load_state, StorePipeline stores, StoreState store_state,
-                         Shape shape, TileShape tile, Coord coord, Accumulators acc, TiledMma mma, int thread,
-                         TensorStorage& shared) {
-    using Callbacks = typename Base::FusionCallbacks;
-    Worker<Program, Absent, Config, void> worker(program_, Callbacks::position(program_, coord, shape, thread), thread,
-                                                 &shared.thread);
-    worker.first_pass([&](int sub_m, int i) { return acc(i + sub_m * (Config::kN / 2)); }, head_dim_of(program_));
-    return Base::store(load, load_state, stores, store_state, shape, tile, coord, acc, mma, thread, shared);
+  struct Params {
+    Program program;
+    CUtensorMap c[kLoads > 0 ? kLoads : 1], d;    // of boxes of a subtile, and of a slab
+    bool loads[kLoads > 0 ? kLoads : 1], stores;  // whether this call has them
+    int rows, cols;
+  };
+  /// f.operator()<number>() for each carried load.
+  template <class F>
+  static CODA_FN constexpr void each_load(const F& f) {
+    [&]<int... Number>(std::integer_sequence<int, Number...>) {
+      (f.template operator()<Number>(), ...);
+    }(std::make_integer_sequence<int, kLoads>());
   }
 
  private:
-  const Program& program_;
+  struct Nothing {};
+  /// Bytes of the loads before this one, of one warp.
+  static constexpr int place(int number) {
+    int bytes = 0;
+    for (int i = 0; i < number; ++i) bytes += Config::kSubtileN * Slab<2, 32>::kRows * kC.port[i].bytes();
+    return bytes;
+  }
+  struct Arrivals {
+    alignas(1024) char slabs[kStagesC][Config::kWarps * place(kLoads)];
+    cutlass::arch::ClusterTransactionBarrier full[kStagesC];
+    cutlass::arch::ClusterBarrier empty[kStagesC];
+  };
+  struct Departures {
+    alignas(SlabD::kAlignment) char slab[kTeams][Config::kWarps][kStagesD][SlabD::kBytes];
+  };
+
+ public:
+  struct Shared {
+    std::conditional_t<(kLoads > 0), Arrivals, Nothing> c;
+    std::conditional_t<kInPlace, Nothing, Departures> d;
+    SharedResults<Program, Config> results[kTeams];
+  };
+
+  /// By one thread, before the others use what is shared.
+  static CODA_DEVICE void prepare(const Params& params, Shared& shared) {
+    cute::prefetch_tma_descriptor(reinterpret_cast<const cute::TmaDescriptor*>(&params.d));
+    if constexpr (kLoads > 0) {
+      for (const CUtensorMap& c : params.c) {
+        cute::prefetch_tma_descriptor(reinterpret_cast<const cute::TmaDescriptor*>(&c));
+      }
+      for (int stage = 0; stage < kStagesC; ++stage) {
+        shared.c.full[stage].init(1);
+        shared.c.empty[stage].init(Config::kWarps);
+      }
+    }
+  }
+
+  /// One warp, ahead of the tile's epilogue: has the loads brought for the block's i-th tile, tile (m, n) of the
+  /// matrix.
+  static CODA_DEVICE void load(const Params& params, Shared& shared, int i, int m, int n, int lane) {
+    if constexpr (kLoads > 0) {
+      prefetch(params, m * Config::kM, n * Config::kN, lane);
+      if (lane != 0) return;
+      for (int s = 0; s < kSubtiles; ++s) {
+        const int stage = s % kStagesC;
+        shared.c.empty[stage].wait(phase(i, s) ^ 1);
+        int bytes = 0;
+        each_load([&]<int Number>() { bytes += params.loads[Number] ? Config::kWarps * SlabC<Number>::kBytes : 0; });
+        shared.c.full[stage].arrive_and_expect_tx(bytes);
+        const int col = n * Config::kN + s / Config::kSubtilesM * Config::kSubtileN;
+        const int row = m * Config::kM + s % Config::kSubtilesM * Config::kSubtileM;
+        each_load([&]<int Number>() {
+          if (!params.loads[Number]) return;
+          cute::SM90_TMA_LOAD_2D::copy(&params.c[Number], reinterpret_cast<std::uint64_t*>(&shared.c.full[stage]),
+                                       static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL),
+                                       slab_of<Number>(shared, stage, 0), col, row);
+        });
+      }
+    }
+  }
+
+  /// A team: the program on the accumulators of the block's i-th tile. `thread` counts inside the team.
+  template <class Accumulators>
+  static CODA_DEVICE void run(const Params& params, Shared& shared, int i, int m, int n, int team, int thread,
+                              const Accumulators& acc) {
+    const Position at = position(params, m, n, thread);
+    const auto value = [&](int sub_m, int number) { return acc(number + sub_m * (Config::kN / 2)); };
+    if constexpr (kHasHeadMeans<Program>) {
+      Worker<Program, Absent, Config, false> worker(params.program, at, team, thread, &shared.results[team]);
+      worker.first_pass(value, head_dim_of(params.program));
+    }
+    Worker<Program, Absent, Config, true> worker(params.program, at, team, thread, &shared.results[team]);
+    const auto lifecycle = worker.lifecycle();
+    const int warp = (at.warp_row - m * Config::kM) / SlabD::kRows, lane = thread % 32;
+    worker.begin_tile();
+    worker.load_columns(0);
+    Ahead<Program> ahead[Config::kAhead];
+    CODA_UNROLL for (int row = 0; row < Config::kAhead; ++row) fetch(worker, row, ahead[row]);
+
+    CODA_UNROLL for (int s = 0; s < kSubtiles; ++s) {
+      const int sub_n = s / Config::kSubtilesM, sub_m = s % Config::kSubtilesM;
+      const bool begins_block = sub_m == 0 && sub_n % Config::kBlockSubtiles == 0;
+      if (sub_m == 0) worker.begin_folds();
+      if (begins_block) for_each_port(worker.program, [&](const auto& port) { lifecycle.begin_block(port); });
+
+      if constexpr (kLoads > 0) shared.c.full[s % kStagesC].wait(phase(i, s));
+      char* d = nullptr;
+      if constexpr (kInPlace) {
+        d = slab_of<0>(shared, s % kStagesC, warp);
+      } else {
+        d = shared.d.slab[team][warp][s % kStagesD];
+        if (lane == 0) cute::tma_store_wait<kStagesD - 1>();
+        __syncwarp();
+      }
+      CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
+        LoadedRow loaded[kRowsHere][kLoads > 0 ? kLoads : 1];
+        const auto load = [&](int r) {
+          each_load([&]<int Number>() {
+            // What a call does not have is 0.
+            std::uint32_t words[SlabC<Number>::kWords] = {};
+            if (params.loads[Number])
+              SlabC<Number>::load(slab_of<Number>(shared, s % kStagesC, warp), patch, r, lane, words);
+            CODA_UNROLL for (int w = 0; w < SlabC<Number>::kWords; ++w) loaded[r][Number][w] = words[w];
+          });
+          if constexpr (kInPlace) __syncwarp();  // a lane's words are another's to overwrite
+        };
+        if constexpr (!Config::kRowByRow) {
+          CODA_UNROLL for (int r = 0; r < kRowsHere; ++r) load(r);
+        }
+        CODA_UNROLL for (int r = 0; r < kRowsHere; ++r) {
+          if constexpr (Config::kRowByRow) load(r);
+          const int number = (s * kPatches + patch) * kRowsHere + r;
+          const Ahead<Program> now = ahead[number % Config::kAhead];
+          fetch(worker, number + Config::kAhead, ahead[number % Config::kAhead]);
+          Accumulator f;
+          take_row([&](int at) { return value(sub_m, at); },
+                   (sub_n * kPatches + patch) * kRowsHere * Accumulator::count, r, f.v);
+          std::uint32_t stored[SlabD::kWords] = {};
+          // All rows of the warp at once: the program exchanges values between lanes.
+          const bool any_inside = !Config::kRowByRow || at.warp_row + sub_m * Config::kSubtileM + 8 * r < at.rows;
+          if (any_inside) {
+            worker.on_row(sub_m, sub_n, patch, r, nullptr, &now, loaded[r], stored,
+                          [&](const auto& tile, const Program& program) { program(tile, f); });
+          }
+          SlabD::store(d, patch, r, lane, stored);
+        }
+      }
+      if constexpr (kLoads > 0 && !kInPlace) release(shared, s % kStagesC, lane);
+      const int row = at.warp_row + sub_m * Config::kSubtileM, col = at.col + sub_n * Config::kSubtileN;
+      cutlass::arch::fence_view_async_shared();
+      __syncwarp();
+      if (lane == 0) {
+        if (params.stores && row < at.rows && col < at.cols) cute::SM90_TMA_STORE_2D::copy(&params.d, d, col, row);
+        cute::tma_store_arrive();
+        if constexpr (kInPlace) {
+          if (s > 0) {  // the store before this one has left its slab
+            cute::tma_store_wait<1>();
+            shared.c.empty[(s - 1) % kStagesC].arrive();
+          }
+        }
+      }
+      if (sub_m != Config::kSubtilesM - 1) continue;
+      if (sub_n + 1 < kSubtilesN) worker.load_columns(sub_n + 1);
+      worker.end_folds(sub_n);
+      const int block = at.tile_n + sub_n / Config::kBlockSubtiles;
+      if (sub_n % Config::kBlockSubtiles == Config::kBlockSubtiles - 1 && block * static_cast<int>(kTileN) < at.cols) {
+        for_each_port(worker.program, [&](const auto& port) { lifecycle.end_block(port, block); });
+      }
+    }
+    if constexpr (kInPlace) {
+      if (lane == 0) {
+        cute::tma_store_wait<0>();
+        shared.c.empty[(kSubtiles - 1) % kStagesC].arrive();
+      }
+    }
+    worker.write_folds();
+  }
+  /// A thread block's shared memory must outlive the stores from it.
+  static CODA_DEVICE void finish() { cute::tma_store_wait<0>(); }
+
+ private:
+  static constexpr int kPatches = Config::kSubtileN / kPatchN;
+
+  template <int Number>
+  static CODA_DEVICE char* slab_of(Shared& shared, int stage, int warp) {
+    return shared.c.slabs[stage] + Config::kWarps * place(Number) + warp * SlabC<Number>::kBytes;
+  }
+  /// Of the barriers of subtile s of the i-th tile.
+  static CODA_DEVICE std::uint32_t phase(int i, int s) {
+    return static_cast<std::uint32_t>(i * (kSubtiles / kStagesC) + s / kStagesC) & 1;
+  }
+  static CODA_DEVICE void release(Shared& shared, int stage, int lane) {
+    cutlass::arch::fence_view_async_shared();
+    __syncwarp();
+    if (lane == 0) shared.c.empty[stage].arrive();
+  }
+  static CODA_DEVICE Position position(const Params& params, int m, int n, int thread) {
+    Position at;
+    // Taken from one lane, so that the compiler knows it to be the same in all.
+    at.warp_row = m * Config::kM + __shfl_sync(0xffffffffu, thread / 32, 0) * SlabD::kRows;
+    at.row = at.warp_row + thread % 32 / 4;
+    at.col = n * Config::kN;
+    at.rows = params.rows;
+    at.cols = params.cols;
+    at.lane = thread % 4;
+    at.tile_n = n * (Config::kN / static_cast<int>(kTileN));
+    if (const int head_dim = head_dim_of(params.program); head_dim > 0) at.head_column = at.col % head_dim;
+    return at;
+  }
+  /// Asks for what the program will load of a thread's row: memory answers while the rows before are worked on.
+  /// `number` counts a thread's rows of patches, in the order in which it comes to them.
+  template <class W>
+  static CODA_DEVICE void fetch(W& worker, int number, Ahead<Program>& into) {
+    const int r = number % kRowsHere, patch = number / kRowsHere % kPatches, s = number / (kRowsHere * kPatches);
+    if (s < kSubtiles) worker.fetch(s % Config::kSubtilesM, s / Config::kSubtilesM, patch, r, into);
+  }
+
+  // ---- asks the L2 cache for what the threads will load themselves, so that they do not wait for memory
+
+  static CODA_DEVICE void prefetch(const Params& params, int row, int col, int lane) {
+    int number = 0;
+    for_each_port(params.program, [&]<class Port>(const Port& port) {
+      if constexpr (kMatrixPort<Port>.load) {
+        constexpr CarriedLoads kCarried = kC;
+        bool carried = false;
+        for (int i = 0; i < kLoads; ++i) carried = carried || kCarried.port[i].port == number;
+        if (!carried && !(Absent >> number & 1) && port.data) prefetch(port, row, params.rows, col, params.cols, lane);
+      }
+      ++number;
+    });
+  }
+  template <class T, Width W>
+  static CODA_DEVICE void prefetch(const TileLoad<T, W>& port, int row, int rows, int col, int cols, int lane) {
+    constexpr int kLine = 128 / static_cast<int>(sizeof(T)), kLines = scaled<W>(Config::kN) / kLine;
+    constexpr int kRowsAtOnce = 32 / kLines;
+    const int column = scaled<W>(col) + lane % kLines * kLine;
+    if (column >= scaled<W>(cols)) return;
+    int left = rows - row - lane / kLines;  // rows below this lane's, with it
+    const T* at = port.data + (row + lane / kLines) * port.pitch + column;
+#pragma unroll 1
+    for (int i = 0; i < Config::kM; i += kRowsAtOnce) {
+      if (left > i) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+      at += kRowsAtOnce * port.pitch;
+    }
+  }
 };
 
 }  // namespace coda::sm90

@@ -119,18 +119,22 @@ CODA_DEVICE void store_words(void* p, const std::uint32_t (&w)[4], bool inside) 
                "r"(w[2]), "r"(w[3]), "r"(int(inside))
                : "memory");
 }
-/// `w` keeps its values where it is outside.
+/// `w` keeps its values where it is outside. Past the L1 cache, where a store to the same line would have to wait for
+/// the load: a gradient that is added to may be overwritten in place.
 CODA_DEVICE void load_words(const void* p, std::uint32_t (&w)[1], bool inside) {
-  asm volatile(CODA_IF "2, 0;\n@p ld.global.b32 %0, [%1];\n}" : "+r"(w[0]) : "l"(p), "r"(int(inside)) : "memory");
+  asm volatile(CODA_IF "2, 0;\n@p ld.global.L1::no_allocate.b32 %0, [%1];\n}"
+               : "+r"(w[0])
+               : "l"(p), "r"(int(inside))
+               : "memory");
 }
 CODA_DEVICE void load_words(const void* p, std::uint32_t (&w)[2], bool inside) {
-  asm volatile(CODA_IF "3, 0;\n@p ld.global.v2.b32 {%0, %1}, [%2];\n}"
+  asm volatile(CODA_IF "3, 0;\n@p ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];\n}"
                : "+r"(w[0]), "+r"(w[1])
                : "l"(p), "r"(int(inside))
                : "memory");
 }
 CODA_DEVICE void load_words(const void* p, std::uint32_t (&w)[4], bool inside) {
-  asm volatile(CODA_IF "5, 0;\n@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+  asm volatile(CODA_IF "5, 0;\n@p ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
                : "+r"(w[0]), "+r"(w[1]), "+r"(w[2]), "+r"(w[3])
                : "l"(p), "r"(int(inside))
                : "memory");

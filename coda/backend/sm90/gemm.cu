@@ -10,6 +10,9 @@ struct Tuning<Gemm<T>> : Tuning<void> {
   static constexpr PortMask kOptional = 0b0111;
 };
 
+template <class T>
+inline constexpr std::string_view kName<Gemm<T>> = "gemm";
+
 #define PROGRAMS(T) template struct Product<T, Gemm<T>>;
 CODA_FOR_ELEMENTS(PROGRAMS)
 

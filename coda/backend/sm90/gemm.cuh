@@ -2,8 +2,6 @@
 // launch.
 #pragma once
 
-#include <cutlass/device_kernel.h>
-
 #include <array>
 #include <atomic>
 #include <utility>
@@ -12,24 +10,6 @@
 #include "coda/backend/sm90/product.cuh"
 
 namespace coda::sm90 {
-
-/// The order in which the persistent kernel walks over tiles: along m or n, in bands of at most `band` clusters. A band
-/// keeps the operands of the tiles in flight in the L2 cache.
-struct Raster {
-  int band = 8;
-  bool along_m = true;
-};
-
-/// The widest band, up to `most`, that adds next to no tiles: the scheduler rounds the clusters in both directions up
-/// to whole bands and multiplies the tiles outside of the matrix as well.
-inline int fitting_band(std::int64_t clusters_m, std::int64_t clusters_n, int most) {
-  const auto tiles = [&](int band) {
-    return (clusters_m + band - 1) / band * band * ((clusters_n + band - 1) / band * band);
-  };
-  int band = most;
-  while (band > 1 && tiles(band) * 64 > tiles(1) * 65) band /= 2;
-  return band;
-}
 
 struct Layouts {
   bool nt = true, nn = true;
@@ -40,10 +20,19 @@ inline constexpr Layouts kForward{true, false}, kBackward{false, true}, kBoth = 
 inline constexpr Layouts kForward{true, false}, kBackward{false, true}, kBoth{true, true};
 #endif
 
-/// What was measured fastest for a program; specialise it beside the program's instantiation.
+/// Types of Config.
+template <class... C>
+struct Configurations {
+  static constexpr int count = sizeof...(C);
+};
+
+/// What was measured fastest for a program; specialise it beside the program's instantiation. `Config` is what the rule
+/// takes. `Others` are further ones that its fused kernel is built in, for shapes where the table says so; they are
+/// numbered from 1 in their order.
 template <class Program>
 struct Tuning {
-  using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 64, 4, 2>;
+  using Config = sm90::Config<128, 128, 1, 2, 2, 32, 4, 2, true>;
+  using Others = Configurations<>;
   /// Ports; a call that has none of them gets a second, faster kernel without them. 0: there is no such kernel.
   static constexpr PortMask kOptional = 0;
   static constexpr Raster raster{};
@@ -53,47 +42,32 @@ struct Tuning {
 
 namespace detail {
 
-// CUTLASS always loads C and stores D. These take the place of one that is absent in a call, as a matrix of one row of
-// 16 bytes: what a store puts outside of it is clipped, and a load finds zeros there. Nobody reads the output.
-static __device__ uint4 absent_output;
-static __device__ uint4 absent_input;  // stays 0
-
-struct Stand {
-  void *input = nullptr, *output = nullptr;
-};
-
-/// What a kernel needs once on each device; returns where the stand-ins are there.
 template <class Kernel>
-Stand prepare(const Call& call, const Device& device) {
-  struct Entry {
-    std::atomic<bool> ready{false};
-    std::atomic<void*> input{nullptr}, output{nullptr};
-  };
-  static std::array<Entry, kMaxDevices> known{};
-  Entry& entry = known[static_cast<std::size_t>(device.number)];
-  Stand stand;
-  if (entry.ready.load(std::memory_order_acquire)) {
-    stand.input = entry.input.load(std::memory_order_relaxed);
-    stand.output = entry.output.load(std::memory_order_relaxed);
-    return stand;
-  }
-  check(cudaFuncSetAttribute(cutlass::device_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             Kernel::SharedStorageSize),
-        call, "cudaFuncSetAttribute");
-  check(cudaGetSymbolAddress(&stand.input, absent_input), call, "cudaGetSymbolAddress");
-  check(cudaGetSymbolAddress(&stand.output, absent_output), call, "cudaGetSymbolAddress");
-  entry.input.store(stand.input, std::memory_order_relaxed);
-  entry.output.store(stand.output, std::memory_order_relaxed);
-  entry.ready.store(true, std::memory_order_release);
-  return stand;
+__global__ void __launch_bounds__(Kernel::kThreads, 1) start(const __grid_constant__ typename Kernel::Params params) {
+  extern __shared__ __align__(1024) char shared[];
+  Kernel()(params, shared);
 }
+
+/// What a kernel needs once on each device.
+template <class Kernel>
+void prepare(const Call& call, const Device& device) {
+  static std::array<std::atomic<bool>, kMaxDevices> known{};
+  std::atomic<bool>& ready = known[static_cast<std::size_t>(device.number)];
+  if (ready.load(std::memory_order_acquire)) return;
+  check(cudaFuncSetAttribute(start<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernel::kSharedBytes), call,
+        "cudaFuncSetAttribute");
+  ready.store(true, std::memory_order_release);
+}
+
+/// Tiles or clusters of `of` rows or columns that cover `extent` of them.
+constexpr int ceil_tiles(std::int64_t extent, int of) { return static_cast<int>((extent + of - 1) / of); }
 
 /// A row pitch in bytes as the copy engine takes it; that of a single row is never used.
 constexpr std::int64_t pitch_bytes(std::int64_t rows, std::int64_t pitch, std::int64_t element) {
   return rows > 1 ? pitch * element : (pitch * element + 15) / 16 * 16;
 }
 
-/// Address and byte pitch of a carried port; null if there is none or it is absent in this call.
+/// Address and byte pitch of a carried port; null if it is absent in this call.
 template <int Number, class Program>
 std::pair<void*, std::int64_t> carried_matrix(const Program& program, std::int64_t rows) {
   std::pair<void*, std::int64_t> found{nullptr, 16};
@@ -109,64 +83,57 @@ std::pair<void*, std::int64_t> carried_matrix(const Program& program, std::int64
 }
 
 template <class T, class Program, PortMask Absent, Layout L, class Config>
-void launch(const Call& call, MatrixOf<const T> a, MatrixOf<const T> b, const Program& program, Raster raster,
-            cudaStream_t stream) {
+void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixOf<const T> b, const Program& program,
+            Raster raster, cudaStream_t stream) {
   using Types = KernelTypes<T, Program, Absent, L, Config>;
   using Kernel = typename Types::Kernel;
   using Element = typename Types::Element;
-  using ElementD = typename Types::ElementD;
   constexpr std::int64_t kElement = sizeof(Element);
 
-  const Device device = current_device(call);
-  const Stand stand = prepare<Kernel>(call, device);
-  auto [c, c_pitch] = carried_matrix<Types::kC.port>(program, call.m);
-  auto [d, d_pitch] = carried_matrix<Types::kD.port>(program, call.m);
-  [[maybe_unused]] const bool load = c != nullptr;
-  const bool store = d != nullptr;
-
-  typename Kernel::Arguments args{};
-  args.mode = cutlass::gemm::GemmUniversalMode::kGemm;
-  args.problem_shape = {static_cast<int>(call.m), static_cast<int>(call.n), static_cast<int>(call.k), 1};
-  args.mainloop.ptr_A = reinterpret_cast<const Element*>(a.data);
-  args.mainloop.ptr_B = reinterpret_cast<const Element*>(b.data);
-  cute::get<Types::kAIsKMajor ? 0 : 1>(args.mainloop.dA) = pitch_bytes(a.rows, a.pitch, kElement) / kElement;
-  cute::get<Types::kBIsKMajor ? 0 : 1>(args.mainloop.dB) = pitch_bytes(b.rows, b.pitch, kElement) / kElement;
-  args.epilogue.thread = program;
-  if constexpr (Types::kC.port >= 0) {
-    args.epilogue.ptr_C = static_cast<const typename Types::ElementC*>(load ? c : stand.input);
-    cute::get<0>(args.epilogue.dC) = c_pitch / Types::kC.bytes();
+  prepare<Kernel>(call, device);
+  const typename Kernel::Shape shape{static_cast<int>(call.m), static_cast<int>(call.n), static_cast<int>(call.k), 1};
+  typename Types::Mainloop::Arguments operands{};
+  operands.ptr_A = reinterpret_cast<const Element*>(a.data);
+  operands.ptr_B = reinterpret_cast<const Element*>(b.data);
+  cute::get<Types::kAIsKMajor ? 0 : 1>(operands.dA) = pitch_bytes(a.rows, a.pitch, kElement) / kElement;
+  cute::get<Types::kBIsKMajor ? 0 : 1>(operands.dB) = pitch_bytes(b.rows, b.pitch, kElement) / kElement;
+  using Epilogue = typename Types::Epilogue;
+  typename Epilogue::Params epilogue{};
+  epilogue.program = program;
+  epilogue.rows = static_cast<int>(call.m), epilogue.cols = static_cast<int>(call.n);
+  if (auto [d, pitch] = carried_matrix<Epilogue::kD.port>(program, call.m); d) {
+    epilogue.d =
+        tensor_map<Epilogue::kD.bytes()>(call, d, call.m, call.n, pitch, Epilogue::SlabD::kRows, Config::kSubtileN);
+    epilogue.stores = true;
   }
-  args.epilogue.ptr_D = static_cast<ElementD*>(store ? d : stand.output);
-  cute::get<0>(args.epilogue.dD) = d_pitch / Types::kD.bytes();
-  args.hw_info.device_id = device.number;
-  args.hw_info.sm_count = device.multiprocessors;
-  const std::int64_t tiles_m = (call.m + Config::kM - 1) / Config::kM, tiles_n = (call.n + Config::kN - 1) / Config::kN;
-  args.scheduler.max_swizzle_size = fitting_band((tiles_m + Config::kClusterM - 1) / Config::kClusterM,
-                                                 (tiles_n + Config::kClusterN - 1) / Config::kClusterN, raster.band);
-  using Order = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90Params::RasterOrderOptions;
-  args.scheduler.raster_order = raster.along_m ? Order::AlongM : Order::AlongN;
+  Epilogue::each_load([&]<int Number>() {
+    constexpr Carried kLoad = Epilogue::kC.port[Number];
+    if (auto [c, pitch] = carried_matrix<kLoad.port>(program, call.m); c) {
+      epilogue.c[Number] =
+          tensor_map<kLoad.bytes()>(call, c, call.m, call.n, pitch, Config::kSubtileM, Config::kSubtileN);
+      epilogue.loads[Number] = true;
+    }
+  });
 
-  typename Kernel::Params params = Kernel::to_underlying_arguments(args, nullptr);
-  const auto one_row = [&](int element_bytes) {
-    const auto shape = cute::make_shape(1, 16 / element_bytes, static_cast<int>(call.k), 1);
-    return Types::Epilogue::to_underlying_arguments(shape, args.epilogue, nullptr);
-  };
-  if (!store) params.epilogue.tma_store_d = one_row(Types::kD.bytes()).tma_store_d;
-  if constexpr (Types::kC.port >= 0) {
-    if (!load) params.epilogue.tma_load_c = one_row(Types::kC.bytes()).tma_load_c;
-  }
-
+  const int clusters_m = ceil_tiles(call.m, Config::kM * Config::kClusterM);
+  const int clusters_n = ceil_tiles(call.n, Config::kN * Config::kClusterN);
+  const typename Kernel::Params params{.shape = shape,
+                                       .order = {clusters_m, clusters_n, raster.band, raster.along_m},
+                                       .mainloop = Types::Mainloop::to_underlying_arguments(shape, operands, nullptr),
+                                       .epilogue = epilogue};
+  constexpr int kBlocks = Config::kClusterM * Config::kClusterN;  // of a cluster
+  const int clusters = std::min(params.order.count(), device.multiprocessors / kBlocks);
   cudaLaunchConfig_t config{};
-  config.gridDim = Kernel::get_grid_shape(params);
-  config.blockDim = Kernel::get_block_shape();
-  config.dynamicSmemBytes = Kernel::SharedStorageSize;
+  config.gridDim = dim3(static_cast<unsigned>(clusters * Config::kClusterM), Config::kClusterN);
+  config.blockDim = Kernel::kThreads;
+  config.dynamicSmemBytes = Kernel::kSharedBytes;
   config.stream = stream;
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {cute::size<0>(typename Types::Cluster{}), cute::size<1>(typename Types::Cluster{}), 1};
+  cluster.val.clusterDim = {Config::kClusterM, Config::kClusterN, 1};
   config.attrs = &cluster;
   config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, cutlass::device_kernel<Kernel>, params), call, "cudaLaunchKernelEx");
+  check(cudaLaunchKernelEx(&config, start<Kernel>, params), call, "cudaLaunchKernelEx");
 }
 
 /// A fused kernel that folds over heads takes tiles of whole heads.
@@ -175,47 +142,84 @@ bool fits_heads(const Program& program) {
   return heads_divide<Quad>(program) && (!kHasHeadMeans<Program> || kTileN % head_dim_of(program) == 0);
 }
 
-template <class T, class Program, Layout L>
-void launch_fitting(const Call& call, MatrixOf<const T> a, MatrixOf<const T> b, const Program& program,
-                    cudaStream_t stream) {
-  using Config = typename Tuning<Program>::Config;
-  constexpr Raster raster = Tuning<Program>::raster;
+template <class First, class Others>
+struct Joined;
+template <class First, class... Others>
+struct Joined<First, Configurations<Others...>> {
+  using type = Configurations<First, Others...>;
+};
+#if defined(CODA_SM90_REDUCED)
+template <class Program>
+using AllConfigs = Configurations<typename Tuning<Program>::Config>;
+#else
+template <class Program>
+using AllConfigs = typename Joined<typename Tuning<Program>::Config, typename Tuning<Program>::Others>::type;
+#endif
+
+template <class Program>
+inline constexpr Rule kRule{
+    .tile_m = Tuning<Program>::Config::kM, .tile_n = Tuning<Program>::Config::kN, .raster = Tuning<Program>::raster};
+
+/// kFusedPrograms, which is there without CUDA too, tells what is compiled.
+template <class Program>
+constexpr bool listed_as_compiled() {
+#if defined(CODA_SM90_REDUCED)
+  return true;
+#else
+  constexpr const FusedProgram* listed = find_fused(kName<Program>);
+  using Tuned = Tuning<Program>;
+  return kName<Program>.empty() ||
+         (listed && listed->nt == Tuned::kLayouts.nt && listed->nn == Tuned::kLayouts.nn &&
+          listed->configurations == AllConfigs<Program>::count && listed->rule == kRule<Program>);
+#endif
+}
+
+template <class T, class Program, Layout L, class Config>
+void launch_with(const Call& call, const Device& device, MatrixOf<const T> a, MatrixOf<const T> b,
+                 const Program& program, Raster raster, cudaStream_t stream) {
   constexpr PortMask kOptional = Tuning<Program>::kOptional;
   if constexpr (kOptional != 0) {
     if ((absent_ports(program) & kOptional) == kOptional) {
-      return launch<T, Program, kOptional, L, Config>(call, a, b, program, raster, stream);
+      return launch<T, Program, kOptional, L, Config>(call, device, a, b, program, raster, stream);
     }
   }
-  launch<T, Program, 0, L, Config>(call, a, b, program, raster, stream);
+  launch<T, Program, 0, L, Config>(call, device, a, b, program, raster, stream);
 }
 
-/// With few rows or tiles the other way is faster: cuBLASLt splits K over the chip, and the elementwise kernel behind
-/// it has little to do (results/h200/kernels.json has both, for few rows).
-template <class Config>
-bool pays(const Call& call) {
-  if (way() == Way::fused) return true;
-  constexpr std::int64_t kLeastRows = 65;
-  const std::int64_t tiles = (call.m + Config::kM - 1) / Config::kM * ((call.n + Config::kN - 1) / Config::kN);
-  return call.m >= kLeastRows && 4 * tiles >= 3 * current_device(call).multiprocessors;
+/// The fused kernel in the configuration of that number; false if the other way is chosen for this shape.
+template <class T, class Program, Layout L, class... Configs>
+bool launch_chosen(const Call& call, const Device& device, MatrixOf<const T> a, MatrixOf<const T> b,
+                   const Program& program, cudaStream_t stream, Configurations<Configs...>) {
+  static const std::span<const Entry> measured = table().part(kName<Program>, L);
+  const Choice choice =
+      choose(measured, kRule<Program>, sizeof...(Configs), call.m, call.n, call.k, device.multiprocessors);
+  if (choice.way == Way::unfused) return false;
+  int number = 0;
+  ((number++ == choice.config &&
+    (launch_with<T, Program, L, Configs>(call, device, a, b, program, choice.raster, stream), true)) ||
+   ...);
+  return true;
 }
 
 template <class T, class Program>
-bool launch_fused(const Call& call, MatrixOf<const T> a, MatrixOf<const T> b, const Program& program,
-                  cudaStream_t stream) {
+bool launch_fused(const Call& call, const Device& device, MatrixOf<const T> a, MatrixOf<const T> b,
+                  const Program& program, cudaStream_t stream) {
+  static_assert(listed_as_compiled<Program>(), "coda: kFusedPrograms says otherwise of this program (choice.h)");
   constexpr std::int64_t kElement = sizeof(T);
-  // The copy engine clips a row only at 16 bytes.
-  if (call.k == 0 || call.k % 8 != 0 || call.n % 8 != 0) return false;
+  if (!sides_fit(call.n, call.k)) return false;
   if (!is_aligned(a.data, a.rows, a.pitch * kElement, 16) || !is_aligned(b.data, b.rows, b.pitch * kElement, 16)) {
     return false;
   }
   if (!ports_aligned(program, call.m) || !fits_heads(program)) return false;
-  using Tuned = Tuning<Program>;
-  if (!pays<typename Tuned::Config>(call)) return false;
-  if constexpr (Tuned::kLayouts.nt) {
-    if (call.layout == Layout::nt) return launch_fitting<T, Program, Layout::nt>(call, a, b, program, stream), true;
+  constexpr Layouts kLayouts = Tuning<Program>::kLayouts;
+  constexpr AllConfigs<Program> kConfigs;
+  if constexpr (kLayouts.nt) {
+    if (call.layout == Layout::nt)
+      return launch_chosen<T, Program, Layout::nt>(call, device, a, b, program, stream, kConfigs);
   }
-  if constexpr (Tuned::kLayouts.nn) {
-    if (call.layout == Layout::nn) return launch_fitting<T, Program, Layout::nn>(call, a, b, program, stream), true;
+  if constexpr (kLayouts.nn) {
+    if (call.layout == Layout::nn)
+      return launch_chosen<T, Program, Layout::nn>(call, device, a, b, program, stream, kConfigs);
   }
   return false;
 }

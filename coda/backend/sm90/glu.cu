@@ -8,6 +8,9 @@ struct Tuning<GemmNormGlu<T, RmsScale<T>, F>> : Tuning<void> {
   static constexpr Layouts kLayouts = kForward;
 };
 
+template <class T, class F>
+inline constexpr std::string_view kName<GemmNormGlu<T, RmsScale<T>, F>> = "gemm_rms_swiglu";
+
 #define PROGRAMS(T)                                                   \
   template struct Product<T, GemmNormGlu<T>>;                         \
   template struct Product<T, GemmNormGlu<T, RmsScale<T>, GeGluTanh>>; \

@@ -17,6 +17,16 @@ inline constexpr int kThreads = 256;
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+/// Blocks of a launch; `cluster` of them that follow each other can read each other's shared memory.
+struct Grid {
+  std::int64_t blocks;
+  int threads = kThreads, cluster = 1;
+
+  Grid(std::int64_t count) : blocks(count) {}
+  Grid(std::int64_t count, int threads_of_block, int blocks_of_cluster)
+      : blocks(count), threads(threads_of_block), cluster(blocks_of_cluster) {}
+};
+
 /// "op (rows, cols)" with its device checked: what a small kernel is launched as.
 struct Launch {
   const char* op;
@@ -38,13 +48,20 @@ struct Launch {
   std::string text() const { return std::string(op) + " (" + std::to_string(rows) + ", " + std::to_string(cols) + ")"; }
 
   template <class... Parameters, class... Arguments>
-  void operator()(void (*kernel)(Parameters...), std::int64_t blocks, const Arguments&... arguments) const {
-    if (blocks == 0) return;
-    if (blocks > INT32_MAX) refuse("expected at most 2147483647 blocks of threads, got " + std::to_string(blocks));
+  void operator()(void (*kernel)(Parameters...), const Grid& grid, const Arguments&... arguments) const {
+    if (grid.blocks == 0) return;
+    if (grid.blocks > INT32_MAX) {
+      refuse("expected at most 2147483647 blocks of threads, got " + std::to_string(grid.blocks));
+    }
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {.x = static_cast<unsigned>(grid.cluster), .y = 1, .z = 1};
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(blocks));
-    config.blockDim = dim3(kThreads);
+    config.gridDim = dim3(static_cast<unsigned>(grid.blocks));
+    config.blockDim = dim3(static_cast<unsigned>(grid.threads));
     config.stream = stream;
+    config.attrs = &cluster;
+    config.numAttrs = grid.cluster > 1 ? 1 : 0;
     check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launch");
   }
 };
@@ -55,6 +72,10 @@ inline bool is_aligned(const void* data, std::int64_t bytes) {
 /// Whether every row of a matrix begins at a multiple of `bytes`.
 inline bool is_aligned(const ConstMatrix& x, std::int64_t bytes) {
   return is_aligned(x.data, bytes) && (x.rows <= 1 || x.pitch * size_of(x.dtype) % bytes == 0);
+}
+/// Whether its rows are whole chunks of `columns` elements, each at a multiple of 16 bytes or of its own size.
+inline bool has_whole_chunks(const ConstMatrix& x, std::int64_t columns) {
+  return x.cols % columns == 0 && is_aligned(x, std::min<std::int64_t>(16, columns * size_of(x.dtype)));
 }
 
 /// f with a value of the matrix's element type, one of those that the GPU has.
@@ -84,7 +105,7 @@ struct alignas(16) Chunk {
   template <bool Aligned>
   CODA_KERNEL_FN void load(const T* p, std::int64_t count) {
     if (Aligned && count >= C) {
-      copy(v, p);
+      load_words(p);
     } else {
 #pragma unroll
       for (int c = 0; c < C; ++c) {
@@ -95,7 +116,7 @@ struct alignas(16) Chunk {
   template <bool Aligned>
   CODA_KERNEL_FN void store(T* p, std::int64_t count) const {
     if (Aligned && count >= C) {
-      copy(p, v);
+      store_words(p);
     } else {
 #pragma unroll
       for (int c = 0; c < C; ++c) {
@@ -105,18 +126,33 @@ struct alignas(16) Chunk {
   }
 
  private:
-  static CODA_KERNEL_FN void copy(void* to, const void* from) {
-    if constexpr (kBytes >= 16) {
-      static_assert(kBytes % 16 == 0);
-#pragma unroll
-      for (int i = 0; i < kBytes / 16; ++i) static_cast<uint4*>(to)[i] = static_cast<const uint4*>(from)[i];
-    } else if constexpr (kBytes == 8) {
-      *static_cast<uint2*>(to) = *static_cast<const uint2*>(from);
-    } else if constexpr (kBytes == 4) {
-      *static_cast<std::uint32_t*>(to) = *static_cast<const std::uint32_t*>(from);
+  static CODA_KERNEL_FN void copy_small(void* to, const void* from) {
+    if constexpr (kBytes == 8) *static_cast<uint2*>(to) = *static_cast<const uint2*>(from);
+    else if constexpr (kBytes == 4) *static_cast<std::uint32_t*>(to) = *static_cast<const std::uint32_t*>(from);
+    else *static_cast<std::uint16_t*>(to) = *static_cast<const std::uint16_t*>(from);
+  }
+  static_assert(kBytes % 16 == 0 || kBytes == 8 || kBytes == 4 || kBytes == 2);
+
+  CODA_KERNEL_FN void load_words(const T* p) {
+    if constexpr (kBytes < 16) {
+      copy_small(v, p);
     } else {
-      static_assert(kBytes == 2);
-      *static_cast<std::uint16_t*>(to) = *static_cast<const std::uint16_t*>(from);
+#pragma unroll
+      for (int i = 0; i < kBytes / 16; ++i) reinterpret_cast<uint4*>(v)[i] = reinterpret_cast<const uint4*>(p)[i];
+    }
+  }
+  CODA_KERNEL_FN void store_words(T* p) const {
+    if constexpr (kBytes < 16) {
+      copy_small(p, v);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kBytes / 16; ++i) {
+        // As an assignment, the compiler would split some of these into four.
+        const uint4 word = reinterpret_cast<const uint4*>(v)[i];
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<uint4*>(p) + i), "r"(word.x),
+                     "r"(word.y), "r"(word.z), "r"(word.w)
+                     : "memory");
+      }
     }
   }
 };

@@ -53,22 +53,30 @@ struct Fill {
   }
 };
 
+/// Chunks of 16 bytes of the losses if all vectors allow it, else single elements.
+template <class Index, int C>
 struct MaskedDloss {
-  static constexpr int kChunk = 1, kItems = 4;
-  using Item = float;
+  static constexpr int kChunk = C, kItems = 2;
+  struct Item {
+    Chunk<float, C> dloss;
+    Chunk<Index, C> target;
+  };
   const float* dloss;
-  IndexVector target;
+  const Index* target;
   std::int64_t ignore_index;
   float* out;
 
-  CODA_KERNEL_FN void load(const Place& at, Item& x) const { x = target[at.col] == ignore_index ? 0.f : dloss[at.col]; }
-  CODA_KERNEL_FN void store(const Place& at, const Item& x) const { out[at.col] = x; }
+  CODA_KERNEL_FN void load(const Place& at, Item& x) const {
+    x.dloss.template load<(C > 1)>(dloss + at.col, at.left);
+    x.target.template load<(C > 1)>(target + at.col, at.left);
+  }
+  CODA_KERNEL_FN void store(const Place& at, const Item& x) const {
+    Chunk<float, C> y;
+#pragma unroll
+    for (int c = 0; c < C; ++c) y.v[c] = x.target.v[c] == ignore_index ? 0.f : x.dloss.v[c];
+    y.template store<(C > 1)>(out + at.col, at.left);
+  }
 };
-
-IndexVector index_vector(const ConstVector& v) {
-  if (v.dtype == DType::int64) return IndexVector(static_cast<const std::int64_t*>(v.data));
-  return IndexVector(static_cast<const std::int32_t*>(v.data));
-}
 
 /// Rows that follow each other without a gap are one long row.
 template <class... M>
@@ -84,34 +92,43 @@ struct AdamwState {
   double gradient_scale, clip_norm;
 };
 
+/// Elements of a chunk, and chunks of a thread: all loads of a thread are on the way before the first value is used,
+/// and each is of 16 bytes of the state, so that a warp's stores leave no sector half written.
+constexpr int kAdamwChunk = 4, kAdamwItems = 2;
+
 template <class G, class W, bool Aligned>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 3)
     adamw_kernel(const AdamwState state, AdamwUpdate<float> update, const G* gradient, W* weight, std::int64_t size) {
-  constexpr int C = 8;
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * C;
-  const std::int64_t left = size - first;
-  if (left <= 0) return;
-  Chunk<float, C> w, m, v;
-  Chunk<G, C> g;
-  g.template load<Aligned>(gradient + first, left);
-  w.template load<Aligned>(state.master + first, left);
-  m.template load<Aligned>(state.m + first, left);
-  v.template load<Aligned>(state.v + first, left);
+  constexpr int C = kAdamwChunk, kItems = kAdamwItems;
+  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kItems * kThreads + threadIdx.x) * C;
+  Chunk<float, C> w[kItems], m[kItems], v[kItems];
+  Chunk<G, C> g[kItems];
+#pragma unroll
+  for (int u = 0; u < kItems; ++u) {
+    const std::int64_t at = first + u * kThreads * C, left = size - at;
+    g[u].template load<Aligned>(gradient + at, left);
+    w[u].template load<Aligned>(state.master + at, left);
+    m[u].template load<Aligned>(state.m + at, left);
+    v[u].template load<Aligned>(state.v + at, left);
+  }
   if (state.squared_norm) {
     const double scale = clipped_gradient_scale(state.gradient_scale, *state.squared_norm, state.clip_norm);
     if (!(scale == scale)) return;
     update.gradient_scale = static_cast<float>(scale);
   }
 #pragma unroll
-  for (int c = 0; c < C; ++c) update(static_cast<float>(g.v[c]), w.v[c], m.v[c], v.v[c]);
-  w.template store<Aligned>(state.master + first, left);
-  m.template store<Aligned>(state.m + first, left);
-  v.template store<Aligned>(state.v + first, left);
-  if (weight) {
+  for (int u = 0; u < kItems; ++u) {
+    const std::int64_t at = first + u * kThreads * C, left = size - at;
     Chunk<W, C> copy;
 #pragma unroll
-    for (int c = 0; c < C; ++c) copy.v[c] = W(w.v[c]);
-    copy.template store<Aligned>(weight + first, left);
+    for (int c = 0; c < C; ++c) {
+      update(static_cast<float>(g[u].v[c]), w[u].v[c], m[u].v[c], v[u].v[c]);
+      copy.v[c] = W(w[u].v[c]);
+    }
+    w[u].template store<Aligned>(state.master + at, left);
+    m[u].template store<Aligned>(state.m + at, left);
+    v[u].template store<Aligned>(state.v + at, left);
+    if (weight) copy.template store<Aligned>(weight + at, left);
   }
 }
 
@@ -214,9 +231,16 @@ void masked_dloss(const char* op, const ConstVector& dloss, const ConstVector& t
   const Launch launch(op, out.size, 1, stream);
   if (out.size <= 0) return;
   detail::require_fp32(launch, "dloss", dloss.dtype);
-  const MaskedDloss kernel{static_cast<const float*>(dloss.data), index_vector(target), ignore_index,
-                           static_cast<float*>(out.data)};
-  detail::launch_elementwise(launch, kernel, 1, out.size);
+  const auto run = [&]<class Index, int C>(Index, std::integral_constant<int, C>) {
+    const MaskedDloss<Index, C> kernel{static_cast<const float*>(dloss.data), static_cast<const Index*>(target.data),
+                                       ignore_index, static_cast<float*>(out.data)};
+    detail::launch_elementwise(launch, kernel, 1, out.size);
+  };
+  const bool aligned = is_aligned(dloss.data, 16) && is_aligned(target.data, 16) && is_aligned(out.data, 16);
+  const auto run_chunks = [&](auto index) {
+    aligned ? run(index, std::integral_constant<int, 4>()) : run(index, std::integral_constant<int, 1>());
+  };
+  target.dtype == DType::int64 ? run_chunks(std::int64_t()) : run_chunks(std::int32_t());
 }
 
 void adamw(const char* op, const AdamwArgs& args, void* stream) {
@@ -241,8 +265,9 @@ void adamw(const char* op, const AdamwArgs& args, void* stream) {
     detail::with_type(launch, "weight", args.weight.dtype, [&](auto weight) {
       using G = decltype(gradient);
       using W = decltype(weight);
-      launch(aligned ? adamw_kernel<G, W, true> : adamw_kernel<G, W, false>, detail::ceil_div(size, kThreads * 8),
-             state, update, static_cast<const G*>(args.gradient.data), static_cast<W*>(args.weight.data), size);
+      launch(aligned ? adamw_kernel<G, W, true> : adamw_kernel<G, W, false>,
+             detail::ceil_div(size, kThreads * kAdamwChunk * kAdamwItems), state, update,
+             static_cast<const G*>(args.gradient.data), static_cast<W*>(args.weight.data), size);
     });
   });
 }

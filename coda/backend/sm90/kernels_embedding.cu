@@ -12,7 +12,7 @@ namespace {
 
 using detail::Chunk;
 using detail::ChunkGrid;
-using detail::is_aligned;
+using detail::has_whole_chunks;
 using detail::kThreads;
 using detail::Launch;
 
@@ -26,43 +26,80 @@ __global__ void __launch_bounds__(kThreads) key_kernel(IndexVector token, std::u
   row[m] = m;
 }
 
-/// A warp has 32 C columns of the rows of one token: of the warps at these columns, one for each place in the sorted
-/// order, the one at the token's first place adds them all, in the order of the rows since the sort is stable.
-template <class T, int C>
-__global__ void __launch_bounds__(kThreads, 4)
+/// Rows of one token that follow each other in the sorted order.
+template <int kRows>
+struct RowBatch {
+  std::uint32_t row[kRows];
+  bool there[kRows];
+
+  CODA_KERNEL_FN RowBatch(const std::uint32_t* keys, const std::uint32_t* order, std::uint32_t place,
+                          std::uint32_t rows, std::uint32_t token) {
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) {
+      const std::uint32_t p = min(place + u, rows - 1);
+      row[u] = order[p];
+      there[u] = place + u < rows && keys[p] == token;
+    }
+  }
+};
+
+/// A warp has kWarpColumns columns of the rows of one token: of the warps at these columns, one for each place in the
+/// sorted order, the one at the token's first place adds them all, in the order of the rows since the sort is stable.
+constexpr int kColumns = 4, kUnits = 4, kWarpColumns = 32 * kColumns * kUnits;
+
+template <class T, bool Whole>
+__global__ void __launch_bounds__(kThreads, 3)
     add_kernel(const T* dx, std::int64_t dx_pitch, const std::uint32_t* key, const std::uint32_t* row,
                std::uint32_t rows, std::uint32_t vocabulary, float* table, std::int64_t table_pitch, std::int64_t cols,
                ChunkGrid grid) {
-  constexpr int kUnroll = 4;
-  const int lane = threadIdx.x % 32;
+  constexpr int C = kColumns, kRows = Whole ? 8 / sizeof(T) : 1;  // as many as there are registers for
+  using Batch = RowBatch<kRows>;
   const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
   if (!grid.has(warp)) return;
-  const ChunkGrid::Place at = grid.place<32 * C>(warp);
+  const ChunkGrid::Place at = grid.place<kWarpColumns>(warp);
   std::uint32_t place = static_cast<std::uint32_t>(at.row);
   const std::uint32_t token = key[place];
+  Batch now(key, row, place, rows, token);
   if (token == vocabulary || (place > 0 && key[place - 1] == token)) return;
-  const std::int64_t col = at.col + lane * C, left = cols - col;
-  if (left <= 0) return;
+  const std::int64_t col = at.col + threadIdx.x % 32 * C, left = cols - col;
+  const auto has = [&](int unit) { return unit * 32 * C < left; };
+  const auto count = [&](int unit) { return Whole ? C : left - unit * 32 * C; };
   float* out = table + token * table_pitch + col;
-  Chunk<float, C> sum;
-  sum.template load<(C > 1)>(out, left);
-  for (bool more = true; more; place += kUnroll) {
-    Chunk<T, C> x[kUnroll];
-    bool mine[kUnroll];
+  Chunk<float, C> sum[kUnits];
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      mine[u] = place + u < rows && key[place + u] == token;
-      if (mine[u]) x[u].template load<(C > 1)>(dx + row[place + u] * dx_pitch + col, left);
-    }
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      if (!mine[u]) continue;
-#pragma unroll
-      for (int c = 0; c < C; ++c) sum.v[c] += static_cast<float>(x[u].v[c]);
-    }
-    more = mine[kUnroll - 1];
+  for (int i = 0; i < kUnits; ++i) {
+    if (has(i)) sum[i].template load<Whole>(out + i * 32 * C, count(i));
   }
-  sum.template store<(C > 1)>(out, left);
+  for (;;) {
+    Chunk<T, C> x[kRows][kUnits];
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) {
+      if (!now.there[u]) continue;
+      const T* from = dx + now.row[u] * dx_pitch + col;
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) {
+        if (has(i)) x[u][i].template load<Whole>(from + i * 32 * C, count(i));
+      }
+    }
+    place += kRows;
+    const bool more = now.there[kRows - 1];
+    const Batch next(key, row, place, rows, token);  // on the way while rows are added
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) {
+      if (!now.there[u]) continue;
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) {
+#pragma unroll
+        for (int c = 0; c < C; ++c) sum[i].v[c] += static_cast<float>(x[u][i].v[c]);
+      }
+    }
+    if (!more) break;
+    now = next;
+  }
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    if (has(i)) sum[i].template store<Whole>(out + i * 32 * C, count(i));
+  }
 }
 
 /// Parts of one workspace, each 256-byte aligned.
@@ -99,13 +136,11 @@ void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector
 
   detail::with_type(launch, "dx", dx.dtype, [&](auto type) {
     using T = decltype(type);
-    const auto run = [&]<int C>(std::integral_constant<int, C>) {
-      const ChunkGrid grid(dx.rows, dx.cols, 32 * C);
-      launch(add_kernel<T, C>, detail::ceil_div(grid.count(), kThreads / 32), static_cast<const T*>(dx.data), dx.pitch,
-             words(2), words(3), rows, vocabulary, static_cast<float*>(dtable.data), dtable.pitch, dx.cols, grid);
-    };
-    const bool aligned = is_aligned(dx, 16) && is_aligned(dtable, 16);
-    aligned ? run(std::integral_constant<int, 8>()) : run(std::integral_constant<int, 1>());
+    const ChunkGrid grid(dx.rows, dx.cols, kWarpColumns);
+    const bool whole = has_whole_chunks(dx, kColumns) && has_whole_chunks(dtable, kColumns);
+    launch(whole ? add_kernel<T, true> : add_kernel<T, false>, detail::ceil_div(grid.count(), kThreads / 32),
+           static_cast<const T*>(dx.data), dx.pitch, words(2), words(3), rows, vocabulary,
+           static_cast<float*>(dtable.data), dtable.pitch, dx.cols, grid);
   });
 }
 

@@ -1,5 +1,7 @@
 // Reductions of partial results, along rows and along columns. Sums are taken in fp64, as on the CPU: the kernels wait
 // for memory, not for arithmetic.
+#include <cooperative_groups.h>
+
 #include "coda/backend/sm90/config.h"
 #include "coda/backend/sm90/kernels.cuh"
 #include "coda/backend/sm90/kernels.h"
@@ -10,65 +12,14 @@ namespace coda::sm90 {
 namespace {
 
 using detail::Chunk;
-using detail::is_aligned;
+using detail::ChunkGrid;
+using detail::has_whole_chunks;
 using detail::kThreads;
 using detail::Launch;
 
 constexpr unsigned kAll = 0xffffffffu;
 
 // ---- along rows
-
-/// One of the N lanes that share a row. All lanes of a warp take part in each shuffle, those without a row too.
-template <int N>
-struct RowLane {
-  static constexpr int kLanes = N, kUnroll = 8;
-  int lane;
-
-  CODA_KERNEL_FN double sum(double x) const {
-    for (int bit = N / 2; bit > 0; bit /= 2) x += __shfl_xor_sync(kAll, x, bit);
-    return x;
-  }
-  CODA_KERNEL_FN float max(float x) const {
-    for (int bit = N / 2; bit > 0; bit /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, bit));
-    return x;
-  }
-  /// use(t, load(t)) for this lane's share of t in [0, count), several loads on the way at a time.
-  template <class Load, class Use>
-  CODA_KERNEL_FN void each(std::int64_t count, const Load& load, const Use& use) const {
-    for (std::int64_t first = lane; first < count; first += kUnroll * N) {
-      decltype(load(first)) x[kUnroll] = {};
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        if (first + u * N < count) x[u] = load(first + u * N);
-      }
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        if (first + u * N < count) use(first + u * N, x[u]);
-      }
-    }
-  }
-  CODA_KERNEL_FN double sum_of(const float* row, std::int64_t count) const {
-    double total = 0;
-    each(
-        count, [&](std::int64_t t) { return row[t]; }, [&](std::int64_t, float x) { total += static_cast<double>(x); });
-    return sum(total);
-  }
-};
-
-/// op(lane, m, number of columns, whether this lane writes the row's results). Without a row there are no columns.
-template <int N, class Op>
-__global__ void __launch_bounds__(kThreads) row_kernel(const Op op, std::int64_t rows, std::int64_t cols) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / N) + threadIdx.x / N;
-  const RowLane<N> lane{static_cast<int>(threadIdx.x) % N};
-  const bool there = row < rows;
-  op(lane, there ? row : 0, there ? cols : 0, there && lane.lane == 0);
-}
-template <class Op>
-void launch_rows(const Launch& launch, const Op& op, const ConstMatrix& x) {
-  // Few columns: several rows a warp, so that each lane still has several loads on the way.
-  if (x.cols <= 64) launch(row_kernel<8, Op>, detail::ceil_div(x.rows, kThreads / 8), op, x.rows, x.cols);
-  else launch(row_kernel<32, Op>, detail::ceil_div(x.rows, kThreads / 32), op, x.rows, x.cols);
-}
 
 struct Rows {
   const float* data;
@@ -84,64 +35,195 @@ float* values_of(const Launch& launch, const char* argument, const Vector& x) {
   return static_cast<float*>(x.data);
 }
 
-struct SumRows {
-  Rows partial;
+/// Sums over the N lanes that share a row. All lanes of a warp take part, those without a row too.
+template <int N>
+CODA_KERNEL_FN double sum_lanes(double x) {
+  for (int bit = N / 2; bit > 0; bit /= 2) x += __shfl_xor_sync(kAll, x, bit);
+  return x;
+}
+template <int N>
+CODA_KERNEL_FN float max_lanes(float x) {
+  for (int bit = N / 2; bit > 0; bit /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, bit));
+  return x;
+}
+
+/// Lanes that share a row, rows that they have at a time, and chunks of each row that a lane has on the way.
+template <int Lanes, int RowsAtATime, int Unroll>
+struct RowShape {
+  static constexpr int kLanes = Lanes, kRows = RowsAtATime, kUnroll = Unroll;
+};
+
+/// op.load(m, first column, columns from there on, item); op.first(state, item of the first column, in lane 0);
+/// op.add(state, first column, columns from there on, items); op.reduce(state) over the lanes; op.finish(m, total),
+/// which one lane of each row calls, all rows of a warp at once.
+///
+/// What counts is how many loads are on the way. So they have no condition (lanes without a row load the last one,
+/// those without columns the first), and the compiler is told that only three blocks share a multiprocessor: without
+/// it, it waits for one load before it issues the next, to save registers.
+template <class Shape, bool Whole, class Op>
+__global__ void __launch_bounds__(kThreads, Whole ? 3 : 2)
+    row_kernel(const Op op, std::int64_t rows, std::int64_t cols) {
+  constexpr int N = Shape::kLanes, R = Shape::kRows, U = Shape::kUnroll, C = Op::kChunk;
+  const int lane = static_cast<int>(threadIdx.x) % N;
+  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * (kThreads / N) + threadIdx.x / N) * R;
+  typename Op::State state[R] = {};
+  for (std::int64_t t = 0; t < cols; t += U * N * C) {
+    typename Op::Item x[R][U];
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        const std::int64_t at = t + (u * N + lane) * C;
+        op.template load<Whole>(min(first + r, rows - 1), at < cols ? at : 0, cols - at, x[r][u]);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      if (t == 0) op.template first<N>(state[r], x[r][0]);
+      op.template add<N * C>(state[r], t + lane * C, cols - t - lane * C, x[r]);
+    }
+  }
+  using Total = decltype(op.template reduce<N>(state[0]));
+  Total mine{};
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    const Total total = op.template reduce<N>(state[r]);
+    if (lane == r) mine = total;
+  }
+  if (lane < R && first + lane < rows) op.finish(first + lane, mine);
+}
+
+/// Few: rows so short that several lanes' shares of one are not enough loads on the way.
+template <class Op>
+void launch_rows(const Launch& launch, const Op& op, const ConstMatrix& x, bool whole) {
+  const auto run = [&]<class Shape>(Shape) {
+    const std::int64_t rows_of_block = kThreads / Shape::kLanes * Shape::kRows;
+    const auto with = [&](auto kernel) { launch(kernel, detail::ceil_div(x.rows, rows_of_block), op, x.rows, x.cols); };
+    if constexpr (Op::kChunk > 1) {
+      if (whole) return with(row_kernel<Shape, true, Op>);
+    }
+    with(row_kernel<Shape, false, Op>);
+  };
+  if (x.cols <= 64) run(typename Op::Few());
+  else run(typename Op::Many());
+}
+
+/// The sum of a row in each lane, for what follows from it alone.
+struct RowSum {
+  static constexpr int kChunk = 4;
+  using Few = RowShape<8, 4, 2>;
+  using Many = RowShape<32, 2, 4>;
+  using State = double;
+  using Item = Chunk<float, kChunk>;
+  Rows rows;
+
+  template <int N>
+  CODA_KERNEL_FN void first(State&, const Item&) const {}
+  template <bool Whole>
+  CODA_KERNEL_FN void load(std::int64_t m, std::int64_t t, std::int64_t left, Item& x) const {
+    x = {};
+    x.template load<Whole>(rows.row(m) + t, Whole ? kChunk : left);
+  }
+  template <int Step, int U>
+  CODA_KERNEL_FN void add(State& sum, std::int64_t, std::int64_t left, const Item (&x)[U]) const {
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+#pragma unroll
+      for (int c = 0; c < kChunk; ++c) sum += u * Step < left ? static_cast<double>(x[u].v[c]) : 0.0;
+    }
+  }
+  template <int N>
+  CODA_KERNEL_FN double reduce(State sum) const {
+    return sum_lanes<N>(sum);
+  }
+};
+
+struct SumRows : RowSum {
   double scale;
   float* out;
-  template <class Lane>
-  CODA_KERNEL_FN void operator()(const Lane& lane, std::int64_t m, std::int64_t count, bool writes) const {
-    const double sum = lane.sum_of(partial.row(m), count);
-    if (writes) out[m] = static_cast<float>(scale * sum);
-  }
+  CODA_KERNEL_FN void finish(std::int64_t m, double sum) const { out[m] = static_cast<float>(scale * sum); }
 };
 
-struct RmsFinalize {
-  Rows sum_sq;
+struct RmsFinalize : RowSum {
   double n, eps;
   float* rstd;
-  template <class Lane>
-  CODA_KERNEL_FN void operator()(const Lane& lane, std::int64_t m, std::int64_t count, bool writes) const {
-    const double sum = lane.sum_of(sum_sq.row(m), count);
-    if (writes) rstd[m] = static_cast<float>(::rsqrt(sum / n + eps));
-  }
+  CODA_KERNEL_FN void finish(std::int64_t m, double sum) const { rstd[m] = static_cast<float>(::rsqrt(sum / n + eps)); }
 };
 
-/// The mean first, then the squared deviations from it: the second reading comes from the cache.
+/// One pass: deviations are from the first tile's mean, exact in fp64, so that rows far from 0 lose nothing.
 struct LayerNormFinalize {
+  static constexpr int kChunk = 4;
+  using Few = RowShape<8, 2, 2>;
+  using Many = RowShape<32, 1, 4>;
+  struct State {
+    double shift = 0, sum = 0, squares = 0;  // of deviations, times the number of columns; and what tile_m2 adds
+  };
+  struct Item {
+    Chunk<float, kChunk> mean, m2;
+  };
   Rows tile_mean, tile_m2;
-  std::int64_t n;
-  double eps;
+  std::int64_t n, last;  // last: the last tile's number
+  double last_columns, eps;
   float *mean, *rstd;
-  CODA_KERNEL_FN double columns(std::int64_t t) const {
-    const std::int64_t left = n - t * kTileN;
-    return static_cast<double>(left < kTileN ? left : kTileN);
+
+  template <int N>
+  CODA_KERNEL_FN void first(State& s, const Item& x) const {
+    const float shift = __shfl_sync(kAll, x.mean.v[0], 0, N);
+    s.shift = isfinite(shift) ? static_cast<double>(shift) : 0.0;
   }
-  template <class Lane>
-  CODA_KERNEL_FN void operator()(const Lane& lane, std::int64_t m, std::int64_t count, bool writes) const {
-    const float *means = tile_mean.row(m), *squares = tile_m2.row(m);
-    double sum = 0, m2 = 0;
-    lane.each(
-        count, [&](std::int64_t t) { return means[t]; },
-        [&](std::int64_t t, float x) { sum += columns(t) * static_cast<double>(x); });
-    const double mu = lane.sum(sum) / static_cast<double>(n);
-    lane.each(
-        count, [&](std::int64_t t) { return make_float2(means[t], squares[t]); },
-        [&](std::int64_t t, float2 x) {
-          const double delta = static_cast<double>(x.x) - mu;
-          m2 += static_cast<double>(x.y) + columns(t) * delta * delta;
-        });
-    m2 = lane.sum(m2);
-    if (writes) {
-      mean[m] = static_cast<float>(mu);
-      rstd[m] = static_cast<float>(::rsqrt(m2 / static_cast<double>(n) + eps));
+  template <bool Whole>
+  CODA_KERNEL_FN void load(std::int64_t m, std::int64_t t, std::int64_t left, Item& x) const {
+    x = {};
+    x.mean.template load<Whole>(tile_mean.row(m) + t, Whole ? kChunk : left);
+    x.m2.template load<Whole>(tile_m2.row(m) + t, Whole ? kChunk : left);
+  }
+  template <int Step, int U>
+  CODA_KERNEL_FN void add(State& s, std::int64_t t, std::int64_t left, const Item (&x)[U]) const {
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      const bool there = u * Step < left;
+#pragma unroll
+      for (int c = 0; c < kChunk; ++c) {
+        const std::int64_t tile = t + u * Step + c;
+        const double columns = tile < last ? static_cast<double>(kTileN) : tile == last ? last_columns : 0.0;
+        const double deviation = there ? static_cast<double>(x[u].mean.v[c]) - s.shift : 0.0, sum = columns * deviation;
+        s.sum += sum;
+        s.squares += (there ? static_cast<double>(x[u].m2.v[c]) : 0.0) + sum * deviation;
+      }
     }
+  }
+  template <int N>
+  CODA_KERNEL_FN State reduce(const State& s) const {
+    return {s.shift, sum_lanes<N>(s.sum), sum_lanes<N>(s.squares)};
+  }
+  CODA_KERNEL_FN void finish(std::int64_t m, const State& s) const {
+    const double count = static_cast<double>(n), deviation = s.sum / count;
+    mean[m] = static_cast<float>(s.shift + deviation);
+    rstd[m] = static_cast<float>(::rsqrt((s.squares - s.sum * deviation) / count + eps));
   }
 };
 
 /// While all maxima are -inf the shift is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be NaN.
 CODA_KERNEL_FN float shift_of(float max) { return max == -INFINITY ? 0.f : max; }
 
+/// One pass, rescaled once per batch of loads; a NaN in max reaches the total through exp. Single elements: a
+/// vocabulary's number of tiles leaves rows unaligned.
+template <bool Smoothing>
 struct LseFinalize {
+  static constexpr int kChunk = 1;
+  using Few = RowShape<8, 1, 8>;
+  using Many = RowShape<32, 1, 16>;
+  struct State {
+    float top = -INFINITY, total = 0;  // total exp(top) is the sum of sum exp(max)
+    double logits = 0;
+  };
+  struct Item {
+    float max, sum, logits;
+  };
+  struct Total {
+    float shift;
+    double total, logits;
+  };
   Rows max, sum, logit_sum;
   IndexVector target;
   const float* target_logit;
@@ -149,100 +231,146 @@ struct LseFinalize {
   std::int64_t ignore_index;
   float *lse, *loss;
 
-  /// (top, total): total exp(top) is the sum over the row of sum exp(max). One pass, rescaled once per batch of loads;
-  /// a NaN in max reaches total through exp.
-  template <class Lane>
-  CODA_KERNEL_FN float2 fold(const Lane& lane, std::int64_t m, std::int64_t count) const {
-    constexpr int kUnroll = Lane::kUnroll, kLanes = Lane::kLanes;
-    const float *maxima = max.row(m), *sums = sum.row(m);
-    float top = -INFINITY, total = 0;
-    for (std::int64_t first = lane.lane; first < count; first += kUnroll * kLanes) {
-      float x[kUnroll], s[kUnroll], higher = top;
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        const bool there = first + u * kLanes < count;
-        x[u] = there ? maxima[first + u * kLanes] : -INFINITY;
-        s[u] = there ? sums[first + u * kLanes] : 0.f;
-      }
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) higher = fmaxf(higher, x[u]);
-      const float shift = shift_of(higher);
-      total *= expf(top - shift);
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) total += s[u] * expf(x[u] - shift);
-      top = higher;
-    }
-    return make_float2(top, total);
+  template <int N>
+  CODA_KERNEL_FN void first(State&, const Item&) const {}
+  template <bool Whole>
+  CODA_KERNEL_FN void load(std::int64_t m, std::int64_t t, std::int64_t, Item& x) const {
+    x.max = max.row(m)[t];
+    x.sum = sum.row(m)[t];
+    if constexpr (Smoothing) x.logits = logit_sum.row(m)[t];
   }
-  template <class Lane>
-  CODA_KERNEL_FN void operator()(const Lane& lane, std::int64_t m, std::int64_t count, bool writes) const {
-    const float2 mine = fold(lane, m, count);
-    const float shift = shift_of(lane.max(mine.x));
-    const double total = lane.sum(static_cast<double>(mine.y) * static_cast<double>(expf(mine.x - shift)));
-    const double value = static_cast<double>(shift) + ::log(total);
-    if (writes) lse[m] = static_cast<float>(value);
+  template <int Step, int U>
+  CODA_KERNEL_FN void add(State& s, std::int64_t, std::int64_t left, const Item (&x)[U]) const {
+    float top = s.top;  // what is loaded in place of columns that are not there does not change the maximum
+#pragma unroll
+    for (int u = 0; u < U; ++u) top = fmaxf(top, x[u].max);
+    const float shift = shift_of(top);
+    s.total *= expf(s.top - shift);
+    s.top = top;
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      s.total += (u * Step < left ? x[u].sum : 0.f) * expf(x[u].max - shift);
+      if constexpr (Smoothing) s.logits += u * Step < left ? static_cast<double>(x[u].logits) : 0.0;
+    }
+  }
+  template <int N>
+  CODA_KERNEL_FN Total reduce(const State& s) const {
+    const float shift = shift_of(max_lanes<N>(s.top));
+    const double total = sum_lanes<N>(static_cast<double>(s.total) * static_cast<double>(expf(s.top - shift)));
+    return {shift, total, Smoothing ? sum_lanes<N>(s.logits) : 0};
+  }
+  CODA_KERNEL_FN void finish(std::int64_t m, const Total& row) const {
+    const double value = static_cast<double>(row.shift) + ::log(row.total);
+    lse[m] = static_cast<float>(value);
     if (!loss) return;
-    double x = (1 - label_smoothing) * (value - static_cast<double>(writes ? target_logit[m] : 0.f));
-    if (label_smoothing != 0) x += label_smoothing * (value - lane.sum_of(logit_sum.row(m), count) * logits_scale);
+    double x = (1 - label_smoothing) * (value - static_cast<double>(target_logit[m]));
+    if constexpr (Smoothing) x += label_smoothing * (value - row.logits * logits_scale);
     if (z_loss != 0) x += z_loss * value * value;
-    if (writes) loss[m] = target[m] == ignore_index ? 0.f : static_cast<float>(x);
+    loss[m] = target[m] == ignore_index ? 0.f : static_cast<float>(x);
   }
 };
 
 // ---- along columns
 
-/// Warp w adds rows w, w + 8, w + 16, ...; then the warps' sums are added in their order. C columns a lane.
-template <int C, class Out>
-__global__ void __launch_bounds__(kThreads) column_kernel(const float* partial, std::int64_t pitch, std::int64_t rows,
-                                                          std::int64_t cols, double beta, Out* out) {
-  constexpr int kWarps = kThreads / 32, kUnroll = 4, kColumns = 32 * C;
-  __shared__ double of_warp[kWarps][kColumns];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kColumns, col = first + lane * C;
-  double sum[C] = {};
-  for (std::int64_t row = warp; row < rows; row += kUnroll * kWarps) {
-    Chunk<float, C> x[kUnroll] = {};
+/// The rows of a matrix, or with several heads in each the heads of all rows, in their order.
+template <class T>
+struct Stack {
+  const T* data;
+  std::int64_t pitch, head_dim;
+  ChunkGrid grid;
+
+  Stack(const T* first, std::int64_t rows, std::int64_t row_pitch, std::int64_t heads = 1, std::int64_t dim = 0)
+      : data(first), pitch(row_pitch), head_dim(dim), grid(rows, heads, 1) {}
+  std::int64_t rows() const { return grid.count(); }
+  CODA_KERNEL_FN const T* row(std::int64_t i) const {
+    const ChunkGrid::Place at = grid.place<1>(i);
+    return data + at.row * pitch + at.col * head_dim;
+  }
+};
+
+/// Columns of a block: four a lane, and eight lanes for a row of them, so 128 bytes of fp32.
+constexpr int kSlice = 32, kSliceLanes = kSlice / 4;
+
+/// Of the `parts` blocks that share a slice of columns, block p adds rows p S + s, p S + s + parts S, ... in its slot
+/// s, S being the slots of a block. Lanes of a warp that share columns are added next, then warps in their order, then
+/// the blocks of a cluster in theirs. Each cluster of the slice writes a row of out.
+template <int Threads, bool Whole, class In, class Out>
+__global__ void __launch_bounds__(Threads, Threads == kThreads ? 3 : 1)
+    column_kernel(const Stack<In> x, std::int64_t rows, std::int64_t cols, unsigned parts, double beta, Out* out) {
+  constexpr int kSlots = Threads / kSliceLanes, kWarps = Threads / 32, kUnroll = Whole ? 8 : 2;
+  __shared__ double of_warp[kWarps][kSlice], of_block[kSlice];
+  const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const unsigned slice = blockIdx.x / parts, part = blockIdx.x % parts;
+  const std::int64_t first = static_cast<std::int64_t>(slice) * kSlice, col = first + thread % kSliceLanes * 4;
+  const std::int64_t step = static_cast<std::int64_t>(parts) * kSlots;
+  double sum[4] = {};
+  const std::int64_t from = col < cols ? col : first, left = Whole ? 4 : cols - col;
+  for (std::int64_t row = part * kSlots + thread / kSliceLanes; row < rows; row += kUnroll * step) {
+    Chunk<In, 4> chunk[kUnroll] = {};
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const std::int64_t r = row + u * kWarps;
-      if (r < rows) x[u].template load<(C > 1)>(partial + r * pitch + col, cols - col);
+      chunk[u].template load<Whole>(x.row(min(row + u * step, rows - 1)) + from, left);
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
 #pragma unroll
-      for (int c = 0; c < C; ++c) sum[c] += static_cast<double>(x[u].v[c]);
+      for (int c = 0; c < 4; ++c) sum[c] += row + u * step < rows ? static_cast<double>(chunk[u].v[c]) : 0.0;
     }
   }
 #pragma unroll
-  for (int c = 0; c < C; ++c) of_warp[warp][lane * C + c] = sum[c];
+  for (int c = 0; c < 4; ++c) {
+    for (int bit = kSliceLanes; bit < 32; bit *= 2) sum[c] += __shfl_xor_sync(kAll, sum[c], bit);
+    if (lane < kSliceLanes) of_warp[thread / 32][lane * 4 + c] = sum[c];
+  }
   __syncthreads();
-  const int c = threadIdx.x;
-  if (c >= kColumns || first + c >= cols) return;
-  double total = beta == 0 ? 0 : beta * static_cast<double>(out[first + c]);
-  for (int w = 0; w < kWarps; ++w) total += of_warp[w][c];
-  out[first + c] = static_cast<Out>(total);
+  double total = 0;
+  if (thread < kSlice) {
+    for (int w = 0; w < kWarps; ++w) total += of_warp[w][thread];
+  }
+  const unsigned blocks = cluster.num_blocks();
+  if (blocks > 1) {
+    if (thread < kSlice) of_block[thread] = total;
+    cluster.sync();
+    if (thread < kSlice && cluster.block_rank() == 0) {
+      total = 0;
+      for (unsigned b = 0; b < blocks; ++b) total += *cluster.map_shared_rank(&of_block[thread], b);
+    }
+    cluster.sync();  // no block's shared memory goes away before it was read
+  }
+  if (thread >= kSlice || first + thread >= cols || cluster.block_rank() != 0) return;
+  Out& y = out[part / blocks * cols + first + thread];
+  y = static_cast<Out>((beta == 0 ? 0 : beta * static_cast<double>(y)) + total);
 }
 
-template <class Out>
-void launch_columns(const Launch& launch, const ConstMatrix& partial, double beta, Out* out) {
-  const auto* data = static_cast<const float*>(partial.data);
-  // Four columns a lane move 16 bytes at a time; one makes four times the blocks, where there are too few.
-  constexpr std::int64_t kBlocks = 256;
-  const auto run = [&]<int C>(std::integral_constant<int, C>) {
-    launch(column_kernel<C, Out>, detail::ceil_div(partial.cols, 32 * C), data, partial.pitch, partial.rows,
-           partial.cols, beta, out);
+/// The last stage or the only one: out[n] = beta out[n] + the sum of x's rows. It depends on the shape alone how many
+/// blocks share a slice: as many as fill the chip, while each slot has several rows.
+template <class In>
+void launch_columns(const Launch& launch, const Stack<In>& x, std::int64_t cols, bool whole, double beta, float* out) {
+  constexpr int kFill = 1024, kMostParts = 8, kRowsOfPart = 256;
+  const std::int64_t slices = detail::ceil_div(cols, kSlice);
+  int parts = 1;
+  while (parts < kMostParts && slices * parts < kFill && x.rows() > parts * kRowsOfPart) parts *= 2;
+  const auto run = [&]<int Threads>(std::integral_constant<int, Threads>) {
+    launch(whole ? column_kernel<Threads, true, In, float> : column_kernel<Threads, false, In, float>,
+           detail::Grid(slices * parts, Threads, parts), x, x.rows(), cols, static_cast<unsigned>(parts), beta, out);
   };
-  if (is_aligned(partial, 16) && partial.cols >= kBlocks * 128) run(std::integral_constant<int, 4>());
-  else run(std::integral_constant<int, 1>());
+  // A few slices with many rows need larger blocks.
+  if (slices < 32 && x.rows() > kMostParts * kRowsOfPart) run(std::integral_constant<int, 512>());
+  else run(std::integral_constant<int, kThreads>());
 }
 
-__global__ void __launch_bounds__(kThreads)
-    head_kernel(const double* columns, std::int64_t heads, std::int64_t head_dim, double beta, float* out) {
-  const std::int64_t d = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (d >= head_dim) return;
-  double sum = beta == 0 ? 0 : beta * static_cast<double>(out[d]);
-  for (std::int64_t h = 0; h < heads; ++h) sum += columns[h * head_dim + d];
-  out[d] = static_cast<float>(sum);
+void sum_stack(const Launch& launch, const Stack<float>& x, std::int64_t cols, bool whole, double beta, float* out) {
+  if (cols <= 0) return;
+  // So many rows that a cluster for each slice would leave most of the chip idle: first into several rows of sums.
+  constexpr std::int64_t kStageRows = 16384, kStageBlocks = 512;
+  const std::int64_t slices = detail::ceil_div(cols, kSlice);
+  if (x.rows() <= kStageRows || slices > 32) return launch_columns(launch, x, cols, whole, beta, out);
+  const auto groups = static_cast<unsigned>(kStageBlocks / slices);
+  const Workspace sums(static_cast<std::size_t>(groups * cols) * sizeof(double), launch.stream, launch.op);
+  launch(whole ? column_kernel<kThreads, true, float, double> : column_kernel<kThreads, false, float, double>,
+         slices * groups, x, x.rows(), cols, groups, 0.0, sums.as<double>());
+  launch_columns(launch, Stack<double>(sums.as<double>(), groups, cols), cols, cols % 4 == 0, beta, out);
 }
 
 }  // namespace
@@ -250,64 +378,70 @@ __global__ void __launch_bounds__(kThreads)
 void rms_finalize(const char* op, const ConstMatrix& sum_sq, std::int64_t n, double eps, const Vector& rstd,
                   void* stream) {
   const Launch launch(op, sum_sq.rows, sum_sq.cols, stream);
-  launch_rows(
-      launch,
-      RmsFinalize{rows_of(launch, "sum_sq", sum_sq), static_cast<double>(n), eps, values_of(launch, "rstd", rstd)},
-      sum_sq);
+  const RmsFinalize kernel{
+      {rows_of(launch, "sum_sq", sum_sq)}, static_cast<double>(n), eps, values_of(launch, "rstd", rstd)};
+  launch_rows(launch, kernel, sum_sq, has_whole_chunks(sum_sq, 4));
 }
 
 void layernorm_finalize(const char* op, const ConstMatrix& tile_mean, const ConstMatrix& tile_m2, std::int64_t n,
                         double eps, const Vector& mean, const Vector& rstd, void* stream) {
   const Launch launch(op, tile_mean.rows, tile_mean.cols, stream);
-  launch_rows(launch,
-              LayerNormFinalize{rows_of(launch, "tile_mean", tile_mean), rows_of(launch, "tile_m2", tile_m2), n, eps,
-                                values_of(launch, "mean", mean), values_of(launch, "rstd", rstd)},
-              tile_mean);
+  const std::int64_t last = tile_mean.cols - 1;
+  const LayerNormFinalize kernel{.tile_mean = rows_of(launch, "tile_mean", tile_mean),
+                                 .tile_m2 = rows_of(launch, "tile_m2", tile_m2),
+                                 .n = n,
+                                 .last = last,
+                                 .last_columns = static_cast<double>(n - last * kTileN),
+                                 .eps = eps,
+                                 .mean = values_of(launch, "mean", mean),
+                                 .rstd = values_of(launch, "rstd", rstd)};
+  launch_rows(launch, kernel, tile_mean, has_whole_chunks(tile_mean, 4) && has_whole_chunks(tile_m2, 4));
 }
 
 void lse_finalize(const char* op, const LseFinalizeArgs& args, void* stream) {
   const Launch launch(op, args.max.rows, args.max.cols, stream);
-  const bool smoothing = args.loss && args.label_smoothing != 0;
   IndexVector target(static_cast<const std::int32_t*>(args.target.data));
   target.wide = args.target.dtype == DType::int64;
-  launch_rows(launch,
-              LseFinalize{.max = rows_of(launch, "max", args.max),
-                          .sum = rows_of(launch, "sum", args.sum),
-                          .logit_sum = smoothing ? rows_of(launch, "logit_sum", args.logit_sum) : Rows{},
-                          .target = target,
-                          .target_logit = static_cast<const float*>(args.target_logit.data),
-                          .label_smoothing = smoothing ? args.label_smoothing : 0,
-                          .z_loss = args.z_loss,
-                          .logits_scale = smoothing ? 1 / static_cast<double>(args.vocabulary) : 0,
-                          .ignore_index = args.ignore_index,
-                          .lse = values_of(launch, "lse", args.lse),
-                          .loss = args.loss ? values_of(launch, "loss", args.loss) : nullptr},
-              args.max);
+  const auto run = [&]<bool Smoothing>(std::bool_constant<Smoothing>) {
+    const LseFinalize<Smoothing> kernel{.max = rows_of(launch, "max", args.max),
+                                        .sum = rows_of(launch, "sum", args.sum),
+                                        .logit_sum = Smoothing ? rows_of(launch, "logit_sum", args.logit_sum) : Rows{},
+                                        .target = target,
+                                        .target_logit = static_cast<const float*>(args.target_logit.data),
+                                        .label_smoothing = Smoothing ? args.label_smoothing : 0,
+                                        .z_loss = args.z_loss,
+                                        .logits_scale = Smoothing ? 1 / static_cast<double>(args.vocabulary) : 0,
+                                        .ignore_index = args.ignore_index,
+                                        .lse = values_of(launch, "lse", args.lse),
+                                        .loss = args.loss ? values_of(launch, "loss", args.loss) : nullptr};
+    launch_rows(launch, kernel, args.max, false);
+  };
+  const bool smoothing = args.loss && args.label_smoothing != 0;
+  smoothing ? run(std::true_type()) : run(std::false_type());
 }
 
 void sum_rows(const char* op, const ConstMatrix& partial, double scale, const Vector& out, void* stream) {
   const Launch launch(op, partial.rows, partial.cols, stream);
-  launch_rows(launch, SumRows{rows_of(launch, "partial", partial), scale, values_of(launch, "out", out)}, partial);
+  const SumRows kernel{{rows_of(launch, "partial", partial)}, scale, values_of(launch, "out", out)};
+  launch_rows(launch, kernel, partial, has_whole_chunks(partial, 4));
 }
 
 void sum_columns(const char* op, const ConstMatrix& partial, double beta, const Vector& out, void* stream) {
   const Launch launch(op, partial.rows, partial.cols, stream);
-  detail::require_fp32(launch, "partial", partial.dtype);
-  launch_columns(launch, partial, beta, values_of(launch, "out", out));
+  const Rows x = rows_of(launch, "partial", partial);
+  sum_stack(launch, Stack<float>(x.data, partial.rows, x.pitch), partial.cols, has_whole_chunks(partial, 4), beta,
+            values_of(launch, "out", out));
 }
 
 void sum_heads(const char* op, const ConstMatrix& partial, std::int64_t first_column, std::int64_t heads,
                std::int64_t head_dim, double beta, const Vector& out, void* stream) {
   const Launch launch(op, partial.rows, heads * head_dim, stream);
-  detail::require_fp32(launch, "partial", partial.dtype);
-  // Columns first: heads alone would be too few threads.
-  const Workspace columns(static_cast<std::size_t>(heads * head_dim) * sizeof(double), stream, op);
   ConstMatrix part = partial;
-  part.cols = heads * head_dim;
+  part.cols = head_dim;
   if (partial.data) part.data = static_cast<const float*>(partial.data) + first_column;
-  launch_columns(launch, part, 0, columns.as<double>());
-  launch(head_kernel, detail::ceil_div(head_dim, kThreads), columns.as<double>(), heads, head_dim, beta,
-         values_of(launch, "out", out));
+  const Rows x = rows_of(launch, "partial", part);
+  sum_stack(launch, Stack<float>(x.data, part.rows, x.pitch, heads, head_dim), head_dim, has_whole_chunks(part, 4),
+            beta, values_of(launch, "out", out));
 }
 
 }  // namespace coda::sm90

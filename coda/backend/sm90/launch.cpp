@@ -3,18 +3,6 @@
 #include <array>
 #include <atomic>
 
-#include "coda/backend/sm90/run.h"
-
-namespace coda::sm90 {
-
-namespace {
-thread_local Way chosen = Way::automatic;
-}
-void set_way(Way way) { chosen = way; }
-Way way() { return chosen; }
-
-}  // namespace coda::sm90
-
 namespace coda::sm90::detail {
 
 std::string Call::text() const {

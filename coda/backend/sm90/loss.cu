@@ -5,14 +5,17 @@ namespace coda::sm90 {
 
 template <class T>
 struct Tuning<GemmNormLse<T>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2>;
   static constexpr Layouts kLayouts = kForward;
 };
 template <class T>
 struct Tuning<GemmCrossEntropyBackward<T>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2>;
   static constexpr Layouts kLayouts = kForward;
 };
+
+template <class T>
+inline constexpr std::string_view kName<GemmNormLse<T>> = "gemm_lse";
+template <class T>
+inline constexpr std::string_view kName<GemmCrossEntropyBackward<T>> = "gemm_cross_entropy_backward";
 
 #define PROGRAMS(T)                           \
   template struct Product<T, GemmNormLse<T>>; \

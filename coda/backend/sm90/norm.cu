@@ -3,16 +3,21 @@
 
 namespace coda::sm90 {
 
-template <class T>
-struct Tuning<GemmNorm<T>> : Tuning<void> {
-  static constexpr Layouts kLayouts = kForward;
-};
-/// Wider subtiles would spill registers.
 template <class T, class Norm, class F>
 struct Tuning<GemmNorm<T, Norm, F>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2>;
   static constexpr Layouts kLayouts = kForward;
 };
+/// In pairs it would spill registers.
+template <class T, class F>
+struct Tuning<GemmNorm<T, LayerNormScale<T>, F>> : Tuning<void> {
+  using Config = sm90::Config<128, 128, 1, 2, 1, 32, 4, 2>;
+  static constexpr Layouts kLayouts = kForward;
+};
+
+template <class T, class F>
+inline constexpr std::string_view kName<GemmNorm<T, RmsScale<T>, F>> = "gemm_rms";
+template <class T, class F>
+inline constexpr std::string_view kName<GemmNorm<T, LayerNormScale<T>, F>> = "gemm_layernorm";
 
 #define PROGRAMS(T)                                                     \
   template struct Product<T, GemmNorm<T>>;                              \

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <string_view>
 
 #include "coda/backend/sm90/apply.cuh"
 #include "coda/backend/sm90/blas.h"
+#include "coda/backend/sm90/choice.h"
 #include "coda/backend/sm90/run.h"
 #include "coda/backend/sm90/workspace.h"
 
@@ -15,12 +17,17 @@ namespace coda::sm90 {
 template <class Program>
 inline constexpr bool kFused = true;
 
+/// The name under which kFusedPrograms and the table of measured shapes have a program; without one, the rule decides.
+/// Specialise it where the program is instantiated.
+template <class Program>
+inline constexpr std::string_view kName{};
+
 namespace detail {
 
 /// In gemm.cuh: starts the fused kernel, unless the arguments are none for it or the other way is faster.
 template <class T, class Program>
-bool launch_fused(const Call& call, MatrixOf<const T> a, MatrixOf<const T> b, const Program& program,
-                  cudaStream_t stream);
+bool launch_fused(const Call& call, const Device& device, MatrixOf<const T> a, MatrixOf<const T> b,
+                  const Program& program, cudaStream_t stream);
 
 /// Rows of the accumulator that are in memory at a time: some 256 MiB, so that a huge product needs no huge workspace.
 inline std::int64_t rows_at_a_time(std::int64_t n) {
@@ -61,9 +68,9 @@ void gemm(std::type_identity_t<MatrixOf<const T>> a, std::type_identity_t<Matrix
   detail::check_extent(call);
   if (call.k > 0 && (!a.data || !b.data))
     call.fail(Status::invalid_argument, std::string(a.data ? "b" : "a") + ": expected a matrix, got a null pointer");
-  detail::current_device(call);
+  const detail::Device device = detail::current_device(call);
   if constexpr (kFused<P>) {
-    if (way() != Way::unfused && detail::launch_fused<T>(call, a, b, program, stream)) return;
+    if (detail::launch_fused<T>(call, device, a, b, program, stream)) return;
   }
   detail::run_unfused<T>(call, a, b, program, stream);
 }

@@ -3,11 +3,10 @@
 
 namespace coda::sm90 {
 
-/// Wider subtiles would spill registers.
-template <class T, class Stat>
-struct Tuning<GemmResidual<T, Stat>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2>;
-};
+template <class T>
+inline constexpr std::string_view kName<GemmResidual<T>> = "gemm_residual_rms";
+template <class T>
+inline constexpr std::string_view kName<GemmResidual<T, Moments<T>>> = "gemm_residual_layernorm";
 
 #define PROGRAMS(T)                            \
   template struct Product<T, GemmResidual<T>>; \

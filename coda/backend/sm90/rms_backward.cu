@@ -3,11 +3,15 @@
 
 namespace coda::sm90 {
 
+/// In pairs it would spill registers.
 template <class T>
 struct Tuning<GemmRmsBackward<T>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2, true>;
+  using Config = sm90::Config<128, 128, 1, 2, 1, 32, 4, 2, true>;
   static constexpr Layouts kLayouts = kBackward;
 };
+
+template <class T>
+inline constexpr std::string_view kName<GemmRmsBackward<T>> = "gemm_rms_backward";
 
 #define PROGRAMS(T) template struct Product<T, GemmRmsBackward<T>>;
 CODA_FOR_ELEMENTS(PROGRAMS)

@@ -3,17 +3,22 @@
 
 namespace coda::sm90 {
 
-/// Wider subtiles would spill registers.
+/// In pairs they would spill registers.
 template <class T>
 struct Tuning<GemmNormRope<T>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2, true>;
+  using Config = sm90::Config<128, 128, 1, 2, 1, 32, 4, 2, true, 4>;
   static constexpr Layouts kLayouts = kForward;
 };
 template <class T>
 struct Tuning<GemmNormQkNormRope<T>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 1, 2, Groups::pingpong, 32, 4, 2, true>;
+  using Config = sm90::Config<128, 128, 1, 2, 1, 32, 4, 2, true, 4>;
   static constexpr Layouts kLayouts = kForward;
 };
+
+template <class T>
+inline constexpr std::string_view kName<GemmNormRope<T>> = "gemm_rms_rope";
+template <class T>
+inline constexpr std::string_view kName<GemmNormQkNormRope<T>> = "gemm_rms_qknorm_rope";
 
 #define PROGRAMS(T)                            \
   template struct Product<T, GemmNormRope<T>>; \

@@ -6,18 +6,13 @@
 // `op` names the operation in them.
 #pragma once
 
+#include "coda/backend/sm90/choice.h"
 #include "coda/backend/sm90/config.h"
 #include "coda/backend/sm90/device.h"
 #include "coda/core/error.h"
 #include "coda/core/tensor.h"
 
 namespace coda::sm90 {
-
-/// How a program runs on a product: in one fused kernel where that fits and pays, else as cuBLASLt's product and a
-/// kernel behind it. The other two are for comparisons: fused wherever it fits, or never. Of the calling thread.
-enum class Way : std::uint8_t { automatic, fused, unfused };
-void set_way(Way way);
-Way way();
 
 /// The program on the product of a and b, of any shape and layout (see sm90::gemm in gemm.cuh).
 template <class T, class P>

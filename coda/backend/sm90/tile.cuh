@@ -132,6 +132,9 @@ struct Ahead {
   std::uint32_t words[kPortCount<Program>][kAheadWords];
 };
 
+/// The words of a thread's row of a patch of one carried load.
+using LoadedRow = std::uint32_t[Accumulator::count];
+
 /// Columns that no head divides: a quad's patch, a run's chunk (see heads_divide). Where all is ragged, any pair.
 template <class G>
 inline constexpr int kHeadGrain = G::kRagged       ? 2
@@ -164,10 +167,11 @@ struct HeadWalk {
 };
 
 /// One row of a patch. `Program` is the thread's own copy; `slot` is the row's number among those that the thread owns,
-/// `row` and `col` are those of the patch's row in the matrix, `patch` is its number in the subtile. `c` has what
-/// CUTLASS loaded, `d` takes what it stores; CElement void: nothing is carried. `Absent`: see PortMask.
-template <class Program, class G, int Patches, PortMask Absent = 0, class CElement = void>
-class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, CElement>, Accumulator> {
+/// `row` and `col` are those of the patch's row in the matrix, `patch` is its number in the subtile. `c` has the
+/// words of the carried loads, `d` takes those of the carried store; not `Carries`: there are neither. `Absent`: see
+/// PortMask.
+template <class Program, class G, int Patches, PortMask Absent = 0, bool Carries = false>
+class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Accumulator> {
  public:
   using Base = Tile<Sm90Tile, Accumulator>;
   template <Width W>
@@ -175,7 +179,7 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, CElement>, Ac
 
   CODA_DEVICE Sm90Tile(const Program& program, const Position& at, const ColumnValues<Program, G, Patches>& columns,
                        ColumnFolds<Program, Patches>& folds, HeadRow heads, const Ahead<Program>* ahead, int patch,
-                       int slot, int row, int col, const CElement* c, float* d)
+                       int slot, int row, int col, const LoadedRow* c, std::uint32_t* d)
       : program_(program),
         at_(at),
         columns_(columns),
@@ -208,22 +212,13 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, CElement>, Ac
   CODA_DEVICE fragment<W> load_port(const TileLoad<T, W>& p) const {
     if (is_masked<Absent>(program_, &p)) return filled<W>(0.f);
     fragment<W> f;
-    if constexpr (!std::is_void_v<CElement>) {
-      constexpr Carried kC = kLoadWith<Program, Absent>;
-      if constexpr (kC.port >= 0 && kC.width == W && kC.dtype == dtype_of<T>) {
-        if (is_port<kC.port>(program_, &p)) {
-          CODA_UNROLL for (int i = 0; i < Accumulator::count; ++i) {
-            if constexpr (W == Width::Double) {
-              const Pair<float> pair = unpack(T(), __float_as_uint(c_[i]));
-              f.v[2 * i] = pair.first, f.v[2 * i + 1] = pair.second;
-            } else {
-              f.v[i] = static_cast<float>(c_[i]);
-            }
-          }
-          return f;
-        }
+    if constexpr (Carries) {
+      const int number = number_of_load(p);
+      if (number >= 0) {
+        from_words<T, fragment<W>::count>(c_[number], f.v);
+      } else {
+        unpack_row<T, W, fragment<W>::count>(G(), ahead_words(p), f, at_.lane);
       }
-      unpack_row<T, W, fragment<W>::count>(G(), ahead_words(p), f, at_.lane);
       return f;
     }
     load_row(G(), p.data + offset<W>(p.pitch), f, at_.lane, p.data && inside() ? width<W>() : 0);
@@ -246,7 +241,7 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, CElement>, Ac
   }
   CODA_DEVICE fragment<Width::Same> load_port(const RotaryTable<float>& p) const {
     fragment<Width::Same> f;
-    if constexpr (std::is_void_v<CElement>) {
+    if constexpr (!Carries) {
       std::uint32_t words[Accumulator::count];
       fetch_port(p, words);
       from_words<float, Accumulator::count>(words, f.v);
@@ -290,8 +285,7 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, CElement>, Ac
   }
   template <class T, Width W>
   CODA_DEVICE void fetch_port(const TileLoad<T, W>& p, std::uint32_t* words) const {
-    constexpr Carried kC = kLoadWith<Program, Absent>;
-    if (is_masked<Absent>(program_, &p) || (kC.port >= 0 && is_port<kC.port>(program_, &p))) return;
+    if (is_masked<Absent>(program_, &p) || number_of_load(p) >= 0) return;
     fetch_row<T, W, fragment<W>::count>(G(), p.data + offset<W>(p.pitch), words, at_.lane,
                                         p.data && inside() ? width<W>() : 0);
   }
@@ -301,17 +295,13 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, CElement>, Ac
   template <class T, Width W>
   CODA_DEVICE void store_port(const TileStore<T, W>& p, const fragment<W>& f) const {
     if (is_masked<Absent>(program_, &p)) return;
-    if constexpr (!std::is_void_v<CElement>) {
+    if constexpr (Carries) {
       constexpr Carried kD = kCarriedStore<Program>;
       if constexpr (kD.port >= 0 && kD.width == W && kD.dtype == dtype_of<T>) {
         if (is_port<kD.port>(program_, &p)) {
-          CODA_UNROLL for (int i = 0; i < Accumulator::count; ++i) {
-            if constexpr (W == Width::Double) {
-              d_[i] = __uint_as_float(pack(T(), f.v[2 * i], f.v[2 * i + 1]));
-            } else {
-              d_[i] = f.v[i];
-            }
-          }
+          std::uint32_t words[kWords<T, fragment<W>::count>];
+          to_words<T, fragment<W>::count>(f.v, words);
+          CODA_UNROLL for (int i = 0; i < kWords<T, fragment<W>::count>; ++i) d_[i] = words[i];
           return;
         }
       }
@@ -413,6 +403,19 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, CElement>, Ac
   static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
   CODA_DEVICE bool inside() const { return row_ < at_.rows; }
+  /// A port's number among the carried loads, or -1.
+  template <class P>
+  CODA_DEVICE int number_of_load(const P& p) const {
+    constexpr CarriedLoads kLoads = kCarriedLoads<Program, Absent>;
+    int found = -1, port = 0;
+    for_each_port(program_, [&](const auto& other) {
+      CODA_UNROLL for (int i = 0; i < kLoads.count; ++i) {
+        if (kLoads.port[i].port == port && static_cast<const void*>(&other) == &p) found = i;
+      }
+      ++port;
+    });
+    return found;
+  }
   /// Columns of a matrix of width W that are left from the patch's first on; more than the patch has, or less.
   template <Width W>
   CODA_DEVICE int width() const {
@@ -507,8 +510,8 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, CElement>, Ac
   HeadRow heads_;
   const Ahead<Program>* ahead_;
   int patch_, slot_, row_, col_;
-  const CElement* c_;
-  float* d_;
+  const LoadedRow* c_;
+  std::uint32_t* d_;
 };
 
 }  // namespace coda::sm90

@@ -2,8 +2,11 @@
 #include "coda/backend/sm90/blas.h"
 #include "coda/backend/sm90/device.h"
 #include "coda/backend/sm90/kernels.h"
+#include "coda/backend/sm90/run.h"
+#include "coda/backend/sm90/timing.h"
 #include "coda/backend/sm90/workspace.h"
 #include "coda/core/error.h"
+#include "coda/programs/loss.h"
 
 namespace coda::sm90 {
 
@@ -37,6 +40,23 @@ Workspace::Workspace(std::size_t, void*, const char* op) { refuse(op); }
 Workspace::~Workspace() = default;
 Workspace::Workspace(Workspace&&) noexcept = default;
 Workspace& Workspace::operator=(Workspace&&) noexcept = default;
+
+Stream::Stream() { refuse("Stream"); }
+Stream::~Stream() = default;
+Candidate::Candidate(std::string label, const std::function<void(void*)>&, const DeviceBuffer&, void*)
+    : Candidate(std::move(label)) {
+  refuse(name.c_str());
+}
+Candidate::~Candidate() = default;
+void Candidate::replay(void*, bool) { refuse(name.c_str()); }
+double Candidate::median() const { refuse(name.c_str()); }
+
+/// No checked call runs this program alone, but `coda tune` does.
+template <>
+void Product<bf16, GemmCrossEntropyBackward<bf16>>::run(const ConstMatrix&, const ConstMatrix&, Layout,
+                                                        const GemmCrossEntropyBackward<bf16>&, void*, const char* op) {
+  refuse(op);
+}
 
 void matmul(const char* op, const ConstMatrix&, const ConstMatrix&, Layout, float, float, const ConstMatrix&,
             const Matrix&, void*) {

@@ -8,8 +8,7 @@
 
 namespace coda::sm90 {
 
-/// What the warps of a tile share of a program's first pass and of its folds along m. Epilogues of two warp groups
-/// never overlap, so one copy serves both.
+/// What the warps of a team share of a program's first pass and of its folds along m.
 template <class Program, class Config>
 struct SharedResults {
   static constexpr int kHeads = Config::kN / kPatchN;  // of a tile, at most
@@ -29,8 +28,8 @@ CODA_DEVICE void take_row(const Source& acc, int first, int r, E (&out)[Accumula
   }
 }
 
-/// One thread's work on one tile, apart from what CUTLASS moves.
-template <class Program, PortMask Absent, class Config, class CElement>
+/// One thread's work on one tile, apart from what the copy engine moves (see Sm90Tile's Carries).
+template <class Program, PortMask Absent, class Config, bool Carries>
 struct Worker {
   static constexpr int kPatches = Config::kSubtileN / kPatchN;
   using Shared = SharedResults<Program, Config>;
@@ -39,13 +38,13 @@ struct Worker {
 
   Program program;
   Position at;
-  int thread;  // of the Config::kThreads that work on the tile
+  int team, thread;  // thread: of the Config::kThreads of the team
   Shared* shared;
   Columns columns;
   Folds folds;
 
-  CODA_DEVICE Worker(const Program& p, const Position& where, int thread_, Shared* s)
-      : program(p), at(where), thread(thread_), shared(s) {}
+  CODA_DEVICE Worker(const Program& p, const Position& where, int team_, int thread_, Shared* s)
+      : program(p), at(where), team(team_), thread(thread_), shared(s) {}
 
   struct Rows {
     static constexpr int kSlots = Config::kSlots;
@@ -67,15 +66,15 @@ struct Worker {
   /// Calls f(tile, program) for one row of a patch.
   template <class F>
   CODA_DEVICE void on_row(int sub_m, int sub_n, int patch, int r, float* head_values, const Ahead<Program>* ahead,
-                          const CElement* c, float* d, const F& f) {
+                          const LoadedRow* c, std::uint32_t* d, const F& f) {
     const int row = at.row + sub_m * Config::kSubtileM + 8 * r;
     const int col = at.col + sub_n * Config::kSubtileN + patch * kPatchN;
     HeadRow heads;
     if constexpr (Shared::kFirstPass) {
       heads = {shared->heads[row % Config::kM], head_values, Shared::kHeads, 0};
     }
-    const Sm90Tile<Program, Quad, kPatches, Absent, CElement> tile(program, at, columns, folds, heads, ahead, patch,
-                                                                   sub_m * kRowsHere + r, row, col, c, d);
+    const Sm90Tile<Program, Quad, kPatches, Absent, Carries> tile(program, at, columns, folds, heads, ahead, patch,
+                                                                  sub_m * kRowsHere + r, row, col, c, d);
     f(tile, static_cast<const Program&>(program));
   }
 
@@ -187,8 +186,8 @@ struct Worker {
       if constexpr (kFoldsRows<Port>) f(typename Port::op(), number++);
     });
   }
-  static CODA_DEVICE void synchronize() {
-    cutlass::arch::NamedBarrier::sync(Config::kThreads, cutlass::arch::ReservedNamedBarriers::EpilogueBarrier);
+  CODA_DEVICE void synchronize() const {
+    cutlass::arch::NamedBarrier::sync(Config::kThreads, static_cast<std::uint32_t>(team));
   }
 };
 

@@ -1,0 +1,264 @@
+#include "coda/backend/sm90/choice.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <tuple>
+
+#include "coda/backend/sm90/config.h"
+#include "coda/core/error.h"
+
+namespace coda::sm90 {
+
+namespace detail {
+extern const char* const kShippedTable;  // tuning.json, put into the library by CMake
+}
+
+namespace {
+
+using nlohmann::json;
+
+/// What the calling thread asks for.
+struct Forced {
+  Way way = Way::automatic;
+  bool exactly = false;  // as `choice` says
+  Choice choice = {};
+};
+constinit thread_local Forced forced;
+
+auto key_of(const Entry& e) {
+  return std::tuple(std::string_view(e.program), e.layout, e.multiprocessors, e.n, e.k, e.m);
+}
+bool before(const Entry& x, const Entry& y) { return key_of(x) < key_of(y); }
+
+/// One member of a record, with messages that say where it is.
+class Reader {
+ public:
+  Reader(const json& object, std::string where) : object_(object), where_(std::move(where)) {
+    if (!object.is_object()) fail("", "an object");
+  }
+  std::int64_t integer(const char* name, std::int64_t least, std::int64_t most) const {
+    const json& x = member(name);
+    const std::string expected = "an integer from " + std::to_string(least) + " to " + std::to_string(most);
+    // An unsigned number past the signed range would wrap around.
+    const bool fits = x.is_number_unsigned() ? x.get<std::uint64_t>() <= static_cast<std::uint64_t>(most)
+                                             : x.is_number_integer() && x.get<std::int64_t>() <= most;
+    if (!fits || x.get<std::int64_t>() < least) fail(name, expected);
+    return x.get<std::int64_t>();
+  }
+  double milliseconds(const char* name) const {
+    const json& x = member(name);
+    if (!x.is_number() || !(x.get<double>() > 0)) fail(name, "milliseconds above 0");
+    return x.get<double>();
+  }
+  std::string string(const char* name) const {
+    const json& x = member(name);
+    if (!x.is_string()) fail(name, "a string");
+    return x.get<std::string>();
+  }
+  /// The position of the member's text among `names`.
+  std::size_t one_of(const char* name, std::initializer_list<const char*> names) const {
+    const std::string text = string(name);
+    const auto* at = std::find(names.begin(), names.end(), text);
+    std::string expected = "one of";
+    for (const char* n : names) expected += std::string(" ") + n;
+    if (at == names.end()) fail(name, expected);
+    return static_cast<std::size_t>(at - names.begin());
+  }
+  const json& list(const char* name) const {
+    const json& x = member(name);
+    if (!x.is_array()) fail(name, "a list");
+    return x;
+  }
+  [[noreturn]] void fail(const std::string& name, const std::string& expected) const {
+    const auto at = object_.is_object() ? object_.find(name) : object_.end();
+    const std::string got = name.empty()          ? std::string(object_.type_name())
+                            : at == object_.end() ? "none"
+                                                  : at->dump(-1, ' ', false, json::error_handler_t::replace);
+    throw Error(Status::invalid_argument,
+                where_ + (name.empty() ? "" : "." + name) + ": expected " + expected + ", got " + got);
+  }
+
+ private:
+  const json& member(const char* name) const {
+    static const json none;
+    const auto at = object_.find(name);
+    return at == object_.end() ? none : *at;
+  }
+  const json& object_;
+  std::string where_;
+};
+
+constexpr std::int64_t kMostSide = std::int64_t{1} << 31;
+constexpr int kMostConfigurations = 16, kMostBand = 1024;
+
+Entry read_entry(const json& record, const std::string& where) {
+  const Reader r(record, where);
+  Entry e;
+  e.program = r.string("program");
+  e.layout = static_cast<Layout>(r.one_of("layout", {"nt", "nn", "tn"}));
+  e.m = r.integer("m", 1, kMostSide), e.n = r.integer("n", 1, kMostSide), e.k = r.integer("k", 1, kMostSide);
+  e.choice.way = r.one_of("way", {"fused", "unfused"}) == 0 ? Way::fused : Way::unfused;
+  e.choice.config = static_cast<int>(r.integer("config", 0, kMostConfigurations - 1));
+  e.choice.raster.band = static_cast<int>(r.integer("band", 1, kMostBand));
+  e.choice.raster.along_m = r.one_of("along", {"m", "n"}) == 0;
+  e.ms = r.milliseconds("ms"), e.rule_ms = r.milliseconds("rule_ms"), e.unfused_ms = r.milliseconds("unfused_ms");
+  return e;
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    throw Error(Status::io_error, path + ": expected a file of `coda tune`, could not read it");
+  }
+  return text.str();
+}
+
+struct Loaded {
+  Table table;
+  UserTable user;
+};
+const Loaded& loaded() {
+  static const Loaded once = [] {
+    Loaded l;
+    l.table.add(detail::kShippedTable, "the table that ships with the library");
+    const char* path = std::getenv("CODA_TUNING");
+    if (!path || !*path) return l;
+    l.user.path = path;
+    try {
+      l.table.add(contents(path), path);
+    } catch (const Error& e) {
+      l.user.error = e.what();
+      std::fprintf(stderr, "coda: warning: CODA_TUNING: %s; the file is not used\n", e.what());
+    }
+    return l;
+  }();
+  return once;
+}
+
+/// At most a quarter more or fewer rows.
+bool near(std::int64_t m, std::int64_t measured) { return 4 * m <= 5 * measured && 4 * measured <= 5 * m; }
+
+}  // namespace
+
+void set_way(Way w) { forced = {.way = w}; }
+Way way() { return forced.way; }
+void set_choice(const Choice& choice) { forced = {.way = choice.way, .exactly = true, .choice = choice}; }
+
+std::string text_of(const Choice& c) {
+  if (c.way == Way::unfused) return "unfused";
+  return "fused, configuration " + std::to_string(c.config) + ", bands of " + std::to_string(c.raster.band) +
+         (c.raster.along_m ? " along m" : " along n");
+}
+
+Choice Rule::operator()(std::int64_t m, std::int64_t n, int multiprocessors) const {
+  constexpr std::int64_t kLeastRows = 65;
+  const std::int64_t tiles = (m + tile_m - 1) / tile_m * ((n + tile_n - 1) / tile_n);
+  const bool pays = m >= kLeastRows && 4 * tiles >= 3 * std::int64_t{multiprocessors};
+  return pays ? Choice{.way = Way::fused, .raster = raster} : Choice{.way = Way::unfused};
+}
+
+void Table::add(const std::string& text, const std::string& origin) {
+  const json document = json::parse(text, nullptr, false);
+  if (document.is_discarded()) throw Error(Status::invalid_argument, origin + ": expected a JSON file of `coda tune`");
+  const Reader file(document, origin);
+  const std::string device = file.string("device");
+  const int multiprocessors = static_cast<int>(file.integer("multiprocessors", 1, 1024));
+  const std::string whence = origin + ", " + device;
+  std::vector<Entry> merged = entries_;
+  std::size_t number = 0;
+  for (const json& record : file.list("records")) {
+    std::string where = origin;
+    where.append(": records[").append(std::to_string(number++)).append("]");
+    Entry e = read_entry(record, where);
+    e.multiprocessors = multiprocessors;
+    e.origin = whence;
+    const auto at = std::lower_bound(merged.begin(), merged.end(), e, before);
+    if (at != merged.end() && key_of(*at) == key_of(e)) *at = std::move(e);
+    else merged.insert(at, std::move(e));
+  }
+  entries_ = std::move(merged);
+}
+
+std::span<const Entry> Table::part(std::string_view program, Layout layout) const {
+  const auto head = [](const Entry& e) { return std::pair(std::string_view(e.program), e.layout); };
+  const std::pair wanted(program, layout);
+  const auto begin =
+      std::partition_point(entries_.begin(), entries_.end(), [&](const Entry& e) { return head(e) < wanted; });
+  const auto end = std::partition_point(begin, entries_.end(), [&](const Entry& e) { return head(e) == wanted; });
+  return {begin, end};
+}
+
+const Entry* find(std::span<const Entry> part, int multiprocessors, std::int64_t m, std::int64_t n, std::int64_t k) {
+  const auto wanted = std::tuple(multiprocessors, n, k, m);
+  const auto at = std::partition_point(
+      part.begin(), part.end(), [&](const Entry& e) { return std::tuple(e.multiprocessors, e.n, e.k, e.m) < wanted; });
+  const auto serves = [&](const Entry& e) {
+    return e.multiprocessors == multiprocessors && e.n == n && e.k == k && near(m, e.m);
+  };
+  const Entry* above = at != part.end() && serves(*at) ? &*at : nullptr;
+  const Entry* below = at != part.begin() && serves(*std::prev(at)) ? &*std::prev(at) : nullptr;
+  if (!above || !below) return above ? above : below;
+  return m * m < below->m * above->m ? below : above;  // nearest in ratio
+}
+
+const Table& table() { return loaded().table; }
+const UserTable& user_table() { return loaded().user; }
+
+Choice choose(std::span<const Entry> part, const Rule& rule, int configurations, std::int64_t m, std::int64_t n,
+              std::int64_t k, int multiprocessors) {
+  const auto built = [&](const Choice& c) { return c.config < configurations; };
+  if (forced.exactly && built(forced.choice)) return forced.choice;
+  const Entry* entry = find(part, multiprocessors, m, n, k);
+  Choice choice = entry && built(entry->choice) ? entry->choice : rule(m, n, multiprocessors);
+  if (forced.way != Way::automatic) choice.way = forced.way;
+  return choice;
+}
+
+Explanation explain(std::string_view program, DType dtype, Layout layout, std::int64_t m, std::int64_t n,
+                    std::int64_t k, std::int64_t head_dim, int multiprocessors) {
+  Explanation x;
+  x.choice.way = Way::unfused;
+  const FusedProgram* fused = find_fused(program);
+  const auto refuse = [&](std::string why) { return x.why = std::move(why), x; };
+  const auto number = [](std::int64_t v) { return std::to_string(v); };
+  if (!fused) return refuse("no fused kernel is built for it");
+  if (dtype != DType::bf16 && dtype != DType::fp16) {
+    return refuse(std::string("the Hopper backend multiplies bf16 and fp16, not ") + coda::name_of(dtype));
+  }
+  if (!(layout == Layout::nt ? fused->nt : layout == Layout::nn && fused->nn)) {
+    return refuse(std::string("no fused kernel is built for layout ") + coda::name_of(layout));
+  }
+  if (!sides_fit(n, k)) {
+    return refuse("fused kernels take N and K that are multiples of 8, since the copy engine moves 16 bytes at least");
+  }
+  if (head_dim % 32 != 0)
+    return refuse("fused kernels take heads of a multiple of 32 columns, not " + number(head_dim));
+  if (program == "gemm_rms_qknorm_rope" && head_dim > 0 && kTileN % head_dim != 0) {
+    return refuse("the norm of a head needs tiles of whole heads: of 32, 64 or 128 columns, not " + number(head_dim));
+  }
+
+  const Rule& rule = fused->rule;
+  const auto part = table().part(fused->measured_as.empty() ? program : fused->measured_as, layout);
+  x.entry = find(part, multiprocessors, m, n, k);
+  if (x.entry && x.entry->choice.config >= fused->configurations) x.entry = nullptr;
+  if (x.entry) {
+    const Entry& e = *x.entry;
+    std::ostringstream why;
+    why << "measured with M = " << e.m << " (" << e.origin << "): " << e.ms << " ms; by the rule " << e.rule_ms
+        << " ms, unfused " << e.unfused_ms << " ms";
+    x.choice = e.choice, x.why = why.str();
+    return x;
+  }
+  x.choice = rule(m, n, multiprocessors);
+  x.why = "not measured; the rule: fused from 65 rows on, if there are tiles of " + number(rule.tile_m) + " x " +
+          number(rule.tile_n) + " for three quarters of the " + number(multiprocessors) + " multiprocessors";
+  return x;
+}
+
+}  // namespace coda::sm90

@@ -1,0 +1,152 @@
+// Which kernel a call runs as: what a table of measured shapes says, else a rule. Host code that is the same in a build
+// without CUDA.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "coda/core/tensor.h"
+
+namespace coda::sm90 {
+
+/// How a program runs on a product: in one fused kernel where that fits and pays, else as cuBLASLt's product and a
+/// kernel behind it. The other two are for comparisons: fused wherever it fits, or never. Of the calling thread.
+enum class Way : std::uint8_t { automatic, fused, unfused };
+void set_way(Way way);
+Way way();
+
+constexpr const char* name_of(Way w) {
+  constexpr const char* names[] = {"automatic", "fused", "unfused"};
+  return names[static_cast<int>(w)];
+}
+
+/// The order in which a fused kernel walks over tiles: along m or n, in bands of `band` clusters. A band keeps the
+/// operands of the tiles in flight in the L2 cache.
+struct Raster {
+  int band = 8;
+  bool along_m = true;
+  bool operator==(const Raster&) const = default;
+};
+
+/// What a call runs as.
+struct Choice {
+  Way way = Way::fused;  // fused or unfused
+  int config = 0;        // which of the configurations that the program's fused kernel is built in
+  Raster raster = {};
+  bool operator==(const Choice&) const = default;
+};
+/// "unfused", or "fused, configuration 0, bands of 8 along m".
+std::string text_of(const Choice& choice);
+
+/// Every call of the calling thread runs as `choice` says, wherever a fused kernel takes its arguments, until the next
+/// set_way. For `coda tune`.
+void set_choice(const Choice& choice);
+
+/// What runs where nothing was measured: `tile_m` x `tile_n` and `raster` are those of the first configuration.
+struct Rule {
+  int tile_m = 128, tile_n = 128;
+  Raster raster = {};
+
+  /// With few rows or tiles the unfused way is faster: cuBLASLt splits K over the chip, and the elementwise kernel
+  /// behind it has little to do.
+  Choice operator()(std::int64_t m, std::int64_t n, int multiprocessors) const;
+  bool operator==(const Rule&) const = default;
+};
+
+/// A program of the library that has fused kernels; `coda::sm90::kName` ties its C++ types to the name.
+struct FusedProgram {
+  std::string_view name;
+  bool nt, nn;                     // layouts that they are built for
+  int configurations;              // that they are built in; the rule takes the first one
+  const char* only = "";           // variants of the program that have them, if not all do
+  std::string_view measured_as{};  // the program whose entries in the table serve it, if not its own
+  Rule rule = {};
+};
+// clang-format off
+inline constexpr FusedProgram kFusedPrograms[] = {
+    {"gemm", true, true, 1, "with a bias or a kept pre-activation; the bare product is cuBLASLt's"},
+    {"gemm_rms", true, false, 1, "identity, silu, gelu_tanh"},
+    {"gemm_layernorm", true, false, 1, "identity, gelu_tanh"},
+    {"gemm_rms_swiglu", true, false, 1},
+    {"gemm_rms_geglu_tanh", true, false, 1, "", "gemm_rms_swiglu"},
+    {"gemm_rms_reglu", true, false, 1, "", "gemm_rms_swiglu"},
+    {"gemm_residual_rms", true, true, 1},
+    {"gemm_residual_layernorm", true, true, 1},
+    {"gemm_rms_rope", true, false, 1, "RMSNorm"},
+    {"gemm_rms_qknorm_rope", true, false, 1, "RMSNorm"},
+    {"gemm_lse", true, false, 1, "RMSNorm"},
+    {"gemm_cross_entropy_backward", true, false, 1, "RMSNorm"},
+    {"gemm_rms_backward", false, true, 1},
+    {"gemm_swiglu_backward", false, true, 1, "RMSNorm"},
+    {"gemm_geglu_tanh_backward", false, true, 1, "RMSNorm", "gemm_swiglu_backward"},
+    {"gemm_reglu_backward", false, true, 1, "RMSNorm", "gemm_swiglu_backward"},
+    {"gemm_activation_backward", false, true, 1, "RMSNorm; silu, gelu_tanh"},
+};
+// clang-format on
+/// Null if there is no fused kernel of this name.
+constexpr const FusedProgram* find_fused(std::string_view name) {
+  for (const FusedProgram& p : kFusedPrograms)
+    if (p.name == name) return &p;
+  return nullptr;
+}
+
+/// The copy engine clips a row only at 16 bytes, and a fused kernel multiplies at least once.
+constexpr bool sides_fit(std::int64_t n, std::int64_t k) { return k > 0 && k % 8 == 0 && n % 8 == 0; }
+
+/// A measured shape: for one program and layout on devices of so many multiprocessors.
+struct Entry {
+  std::string program;
+  Layout layout = Layout::nt;
+  int multiprocessors = 0;
+  std::int64_t n = 0, k = 0, m = 0;
+  Choice choice;
+  double ms = 0, rule_ms = 0, unfused_ms = 0;  // as chosen, as the rule would have it, and unfused
+  std::string origin;                          // where it is from, for people
+};
+
+/// Measured shapes. Never changed while it is in use, so that it is read without a lock.
+class Table {
+ public:
+  /// Adds the entries of a file of `coda tune`, in place of those of the same shape. Throws Error(invalid_argument)
+  /// naming `origin` and the member if it is none; the table is then as it was.
+  void add(const std::string& json, const std::string& origin);
+  /// The entries of one program and layout, in the order of multiprocessors, n, k, m.
+  std::span<const Entry> part(std::string_view program, Layout layout) const;
+  const std::vector<Entry>& all() const { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+/// The entry for a shape: its own, or else, of those with its N and K and at most a quarter more or fewer rows, the
+/// nearest. Null if there is none.
+const Entry* find(std::span<const Entry> part, int multiprocessors, std::int64_t m, std::int64_t n, std::int64_t k);
+
+/// The table that ships with the library and, in front of it, the file that the environment variable CODA_TUNING
+/// names. Both are read at the first call. A file that cannot be used is told once on stderr and left out: it makes
+/// nothing wrong, only slower.
+const Table& table();
+/// The file of CODA_TUNING, empty if there is none, and what is wrong with it, empty if nothing is.
+struct UserTable {
+  std::string path, error;
+};
+const UserTable& user_table();
+
+/// What a call runs as: what set_choice and set_way ask for, else what `part` says, else the rule. Takes no lock and
+/// allocates nothing.
+Choice choose(std::span<const Entry> part, const Rule& rule, int configurations, std::int64_t m, std::int64_t n,
+              std::int64_t k, int multiprocessors);
+
+/// The same for people: `why` is a sentence. `head_dim` is 0 where the program has no heads. M, N, K are at least 1.
+struct Explanation {
+  Choice choice;
+  std::string why;
+  const Entry* entry = nullptr;  // that decided
+};
+Explanation explain(std::string_view program, DType dtype, Layout layout, std::int64_t m, std::int64_t n,
+                    std::int64_t k, std::int64_t head_dim, int multiprocessors);
+
+}  // namespace coda::sm90

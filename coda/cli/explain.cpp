@@ -1,0 +1,104 @@
+#include "coda/cli/explain.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "coda/backend/sm90/choice.h"
+#include "coda/backend/sm90/device.h"
+#include "coda/cli/arguments.h"
+
+namespace coda::cli {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+/// Programs of the catalog whose product is one of another name.
+struct Alias {
+  const char* name;
+  const char* program;
+};
+constexpr Alias kAliases[] = {{"linear_cross_entropy", "gemm_lse"},
+                              {"linear_cross_entropy_backward", "gemm_cross_entropy_backward"}};
+
+constexpr int kMultiprocessors = 132;  // of an H100 SXM and an H200
+
+struct Question {
+  std::string program;
+  Shape shape;
+  Layout layout;
+  DType dtype;
+};
+
+Question parse(const ExplainArguments& a) {
+  Question q;
+  q.program = a.call[0];
+  for (const Alias& alias : kAliases)
+    if (q.program == alias.name) q.program = alias.program;
+  const sm90::FusedProgram* fused = sm90::find_fused(q.program);
+  const Entry* entry = fused ? nullptr : parse_programs({q.program}).front();
+  if (entry && !entry->product)
+    throw CLI::ValidationError(
+        "--explain", fmt::format("expected a program with a product, got {}: it is one kernel of its own", q.program));
+  q.shape = parse_shapes({fmt::format("{}x{}x{}", a.call[1], a.call[2], a.call[3])}).front();
+  q.dtype = parse_dtypes({a.dtype}).front();
+  if (!a.layout.empty()) q.layout = parse_layouts({a.layout}).front();
+  else if (fused) q.layout = fused->nt ? Layout::nt : Layout::nn;
+  else q.layout = entry->layout;
+  return q;
+}
+
+}  // namespace
+
+void explain(const ExplainArguments& a) {
+  const Question q = parse(a);
+  std::string no_device;
+  const bool available = sm90::available(&no_device);
+  const int multiprocessors = available ? sm90::device_info().multiprocessors : kMultiprocessors;
+  const sm90::Explanation x =
+      sm90::explain(q.program, q.dtype, q.layout, q.shape.m, q.shape.n, q.shape.k, a.head_dim, multiprocessors);
+  const sm90::FusedProgram* fused = sm90::find_fused(q.program);
+  const std::string only = fused ? fused->only : "";
+  const std::string& user = sm90::user_table().path;
+  if (a.as_json) {
+    json j{{"command", "info"},
+           {"explain", q.program},
+           {"m", q.shape.m},
+           {"n", q.shape.n},
+           {"k", q.shape.k},
+           {"layout", coda::name_of(q.layout)},
+           {"dtype", coda::name_of(q.dtype)},
+           {"multiprocessors", multiprocessors},
+           {"device_present", available},
+           {"way", sm90::name_of(x.choice.way)},
+           {"why", x.why},
+           {"measured", x.entry != nullptr}};
+    if (x.choice.way == sm90::Way::fused) {
+      j["config"] = x.choice.config;
+      j["band"] = x.choice.raster.band;
+      j["along"] = x.choice.raster.along_m ? "m" : "n";
+    }
+    if (x.entry)
+      j["entry"] = {{"m", x.entry->m},
+                    {"origin", x.entry->origin},
+                    {"ms", x.entry->ms},
+                    {"rule_ms", x.entry->rule_ms},
+                    {"unfused_ms", x.entry->unfused_ms}};
+    if (!only.empty()) j["only"] = only;
+    if (!user.empty()) j["user_table"] = {{"path", user}, {"error", sm90::user_table().error}};
+    fmt::print("{}\n", j.dump(1));
+    return;
+  }
+  fmt::print("{} {} {} {}: {}\n", q.program, to_string(q.shape), coda::name_of(q.layout), coda::name_of(q.dtype),
+             sm90::text_of(x.choice));
+  fmt::print("  why     {}\n", x.why);
+  if (x.choice.way == sm90::Way::unfused)
+    fmt::print("  unfused cuBLASLt's product in fp32, and one kernel behind it that runs the program\n");
+  else fmt::print("  needs   16-byte aligned rows of all matrices; where they are not, unfused\n");
+  if (!only.empty()) fmt::print("  fused   of this program only: {}\n", only);
+  if (!available) fmt::print("  device  none here ({}): {} multiprocessors assumed\n", no_device, multiprocessors);
+  if (!user.empty())
+    fmt::print("  table   CODA_TUNING={}{}\n", user, sm90::user_table().error.empty() ? "" : ", which is not used");
+}
+
+}  // namespace coda::cli

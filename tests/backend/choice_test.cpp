@@ -1,0 +1,296 @@
+// Which kernel a call runs as: the rule, the table's file, the look-up, what overrules it. All of it without a GPU.
+#include "coda/backend/sm90/choice.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "coda/core/error.h"
+
+namespace coda::sm90 {
+
+static void PrintTo(const Choice& c, std::ostream* out) { *out << text_of(c); }
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int kSms = 132;
+
+json record(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return {{"program", "gemm_rms"}, {"layout", "nt"}, {"m", m},       {"n", n},     {"k", k},       {"way", "fused"},
+          {"config", 0},           {"band", 4},      {"along", "n"}, {"ms", 0.25}, {"rule_ms", 1}, {"unfused_ms", 1.5}};
+}
+std::string file_of(const std::vector<json>& records, int multiprocessors = kSms) {
+  return json({{"device", "a GPU"}, {"multiprocessors", multiprocessors}, {"records", records}}).dump();
+}
+Table table_of(const std::vector<json>& records) {
+  Table t;
+  t.add(file_of(records), "test");
+  return t;
+}
+const Entry* look_up(const Table& t, std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors = kSms) {
+  return find(t.part("gemm_rms", Layout::nt), multiprocessors, m, n, k);
+}
+std::int64_t rows_of(const Entry* e) { return e ? e->m : 0; }
+
+/// What the thread asks for does not outlive a test.
+class Choose : public testing::Test {
+ protected:
+  ~Choose() override { set_way(Way::automatic); }
+};
+
+TEST(TheRule, FusesFromSixtyFiveRowsWhereTilesFillThreeQuartersOfTheChip) {
+  const Rule rule;
+  EXPECT_EQ(rule(64, 1 << 20, kSms).way, Way::unfused);
+  EXPECT_EQ(rule(65, 1 << 20, kSms).way, Way::fused);
+  EXPECT_EQ(rule(1, 1, kSms).way, Way::unfused);
+  EXPECT_EQ(rule(128, 128 * 98, kSms).way, Way::unfused);
+  EXPECT_EQ(rule(128, 128 * 98 + 8, kSms).way, Way::fused) << "99 tiles are three quarters of 132";
+  EXPECT_EQ(rule(128, 128 * 98 + 8, 133).way, Way::unfused);
+  EXPECT_EQ(rule(std::int64_t{1} << 31, std::int64_t{1} << 31, kSms).way, Way::fused) << "no overflow";
+}
+
+TEST(TheRule, TakesTheFirstConfigurationAndItsRaster) {
+  const Rule rule{.tile_m = 256, .tile_n = 128, .raster = {.band = 3, .along_m = false}};
+  EXPECT_EQ(rule(8192, 8192, kSms), (Choice{.way = Way::fused, .config = 0, .raster = {3, false}}));
+  EXPECT_EQ(rule(1024, 128 * 24, kSms).way, Way::unfused) << "4 x 24 tiles";
+  EXPECT_EQ(rule(1024, 128 * 25, kSms).way, Way::fused);
+}
+
+TEST(TheTable, HasTheExactShapeOfEachEntry) {
+  std::mt19937 random(7);
+  std::vector<json> records;
+  for (int i = 0; i < 300; ++i) {
+    json r = record(1 + random() % 20, 8 + 8 * (random() % 6), 8 + 8 * (random() % 6));
+    r["config"] = i % 2, r["band"] = 1 + i % 64;
+    records.push_back(r);
+  }
+  const Table t = table_of(records);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const json& r = records[i];
+    std::size_t last = i;  // of equal shapes the last one counts
+    for (std::size_t j = i + 1; j < records.size(); ++j)
+      if (records[j]["m"] == r["m"] && records[j]["n"] == r["n"] && records[j]["k"] == r["k"]) last = j;
+    const Entry* e = look_up(t, r["m"], r["n"], r["k"]);
+    ASSERT_NE(e, nullptr) << r;
+    EXPECT_EQ(e->m, r["m"].get<std::int64_t>()) << r;
+    EXPECT_EQ(e->choice.raster.band, records[last]["band"].get<int>()) << r;
+    EXPECT_EQ(e->choice.config, records[last]["config"].get<int>()) << r;
+  }
+}
+
+TEST(TheTable, ServesAQuarterMoreOrFewerRowsByTheNearestEntry) {
+  const Table t = table_of({record(1000, 64, 64), record(1200, 64, 64)});
+  EXPECT_EQ(rows_of(look_up(t, 799, 64, 64)), 0);
+  EXPECT_EQ(rows_of(look_up(t, 800, 64, 64)), 1000);
+  EXPECT_EQ(rows_of(look_up(t, 1000, 64, 64)), 1000);
+  EXPECT_EQ(rows_of(look_up(t, 1095, 64, 64)), 1000) << "below the geometric mean";
+  EXPECT_EQ(rows_of(look_up(t, 1096, 64, 64)), 1200);
+  EXPECT_EQ(rows_of(look_up(t, 1500, 64, 64)), 1200);
+  EXPECT_EQ(rows_of(look_up(t, 1501, 64, 64)), 0);
+}
+
+TEST(TheTable, HasNothingForAnotherSideLayoutProgramOrDevice) {
+  const Table t = table_of({record(1024, 64, 128)});
+  EXPECT_EQ(rows_of(look_up(t, 1024, 64, 128)), 1024);
+  EXPECT_EQ(look_up(t, 1024, 128, 64), nullptr);
+  EXPECT_EQ(look_up(t, 1024, 64, 136), nullptr);
+  EXPECT_EQ(look_up(t, 1024, 72, 128), nullptr);
+  EXPECT_EQ(look_up(t, 1024, 64, 128, 114), nullptr);
+  EXPECT_TRUE(t.part("gemm_rms", Layout::nn).empty());
+  EXPECT_TRUE(t.part("gemm", Layout::nt).empty());
+  EXPECT_TRUE(t.part("gemm_rms_rope", Layout::nt).empty());
+  EXPECT_TRUE(t.part("", Layout::nt).empty());
+  EXPECT_EQ(find({}, kSms, 1024, 64, 128), nullptr);
+}
+
+TEST(TheTable, ALaterFileIsInFrontOfAnEarlierOne) {
+  Table t = table_of({record(1024, 64, 64), record(2048, 64, 64)});
+  json r = record(1024, 64, 64);
+  r["way"] = "unfused";
+  t.add(file_of({r}), "mine");
+  EXPECT_EQ(t.all().size(), 2U);
+  EXPECT_EQ(look_up(t, 1024, 64, 64)->choice.way, Way::unfused);
+  EXPECT_NE(look_up(t, 1024, 64, 64)->origin.find("mine"), std::string::npos);
+  EXPECT_EQ(look_up(t, 2048, 64, 64)->choice.way, Way::fused);
+  t.add(file_of({r}, 114), "another device");
+  EXPECT_EQ(t.all().size(), 3U);
+}
+
+TEST(TheTable, RefusesABrokenFileNamingTheMemberAndStaysAsItWas) {
+  Table t = table_of({record(1024, 64, 64)});
+  const auto refuses = [&](const std::string& text, const std::vector<std::string>& parts) {
+    try {
+      t.add(text, "my.json");
+      ADD_FAILURE() << "taken: " << text.substr(0, 200);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status(), Status::invalid_argument);
+      const std::string what = e.what();
+      EXPECT_EQ(what.rfind("my.json", 0), 0U) << what;
+      for (const std::string& part : parts) EXPECT_NE(what.find(part), std::string::npos) << what << "\nlacks " << part;
+    }
+    EXPECT_EQ(t.all().size(), 1U);
+  };
+  refuses("", {"JSON"});
+  refuses("not JSON", {"JSON"});
+  refuses(file_of({record(8, 8, 8)}).substr(0, 60), {"JSON"});
+  refuses("[]", {"expected an object", "array"});
+  refuses("{}", {"device", "got none"});
+  refuses(R"({"device": "x", "multiprocessors": 132})", {"records", "a list", "none"});
+  refuses(file_of({}, 0), {"multiprocessors", "1 to 1024", "got 0"});
+  refuses(file_of({1}), {"records[0]", "an object"});
+  const auto with = [](const char* member, const json& value) {
+    json r = record(8, 8, 8);
+    r[member] = value;
+    return file_of({record(2048, 8, 8), r});
+  };
+  refuses(with("program", 1), {"records[1].program", "a string", "got 1"});
+  refuses(with("layout", "tt"), {"records[1].layout", "nt nn tn", "\"tt\""});
+  refuses(with("way", "automatic"), {"records[1].way", "fused unfused"});
+  refuses(with("m", 0), {"records[1].m", "from 1", "got 0"});
+  refuses(with("n", 1.5), {"records[1].n", "an integer"});
+  refuses(with("k", 18446744073709551615U), {"records[1].k", "18446744073709551615"});
+  refuses(with("k", "8"), {"records[1].k", "\"8\""});
+  refuses(with("config", -1), {"records[1].config", "got -1"});
+  refuses(with("config", 16), {"records[1].config"});
+  refuses(with("band", 0), {"records[1].band"});
+  refuses(with("band", nullptr), {"records[1].band", "got null"});
+  refuses(with("along", "k"), {"records[1].along", "one of m n"});
+  refuses(with("ms", 0), {"records[1].ms", "above 0"});
+  refuses(with("rule_ms", "fast"), {"records[1].rule_ms"});
+  json without = record(8, 8, 8);
+  without.erase("unfused_ms");
+  refuses(file_of({without}), {"records[0].unfused_ms", "got none"});
+}
+
+TEST_F(Choose, TakesTheTablesChoiceElseTheRules) {
+  json unfused = record(4096, 4096, 4096);
+  unfused["way"] = "unfused";
+  const Table t = table_of({record(1024, 1024, 1024), unfused});
+  const auto part = t.part("gemm_rms", Layout::nt);
+  const Rule rule;
+  const auto chosen = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return choose(part, rule, 1, m, n, k, kSms);
+  };
+  EXPECT_EQ(chosen(1024, 1024, 1024), (Choice{.way = Way::fused, .config = 0, .raster = {4, false}}))
+      << "where the rule would have it unfused";
+  EXPECT_EQ(chosen(4096, 4096, 4096).way, Way::unfused) << "where the rule would have it fused";
+  EXPECT_EQ(chosen(2048, 2048, 2048), rule(2048, 2048, kSms));
+  EXPECT_EQ(choose({}, rule, 1, 1024, 1024, 1024, kSms), rule(1024, 1024, kSms));
+}
+
+TEST_F(Choose, LeavesAnEntryOfAConfigurationThatIsNotBuilt) {
+  json second = record(1024, 1024, 1024);
+  second["config"] = 1;
+  const Table t = table_of({second});
+  const auto part = t.part("gemm_rms", Layout::nt);
+  EXPECT_EQ(choose(part, {}, 2, 1024, 1024, 1024, kSms).config, 1);
+  EXPECT_EQ(choose(part, {}, 1, 1024, 1024, 1024, kSms), Rule()(1024, 1024, kSms));
+}
+
+TEST_F(Choose, DoesWhatTheThreadAsksFor) {
+  const Table t = table_of({record(1024, 1024, 1024)});
+  const auto part = t.part("gemm_rms", Layout::nt);
+  const auto chosen = [&](std::int64_t size) { return choose(part, {}, 2, size, size, size, kSms); };
+  set_way(Way::unfused);
+  EXPECT_EQ(chosen(1024).way, Way::unfused);
+  EXPECT_EQ(chosen(8192).way, Way::unfused);
+  set_way(Way::fused);
+  EXPECT_EQ(chosen(16), (Choice{.way = Way::fused, .config = 0, .raster = {}}));
+  EXPECT_EQ(chosen(1024).raster.band, 4) << "as measured, otherwise";
+  const Choice mine{.way = Way::fused, .config = 1, .raster = {2, true}};
+  set_choice(mine);
+  EXPECT_EQ(way(), Way::fused);
+  EXPECT_EQ(chosen(16), mine);
+  EXPECT_EQ(choose(part, {}, 1, 16, 16, 16, kSms), (Choice{.way = Way::fused, .config = 0, .raster = {}}))
+      << "a configuration that is not built";
+  std::thread([&] { EXPECT_EQ(chosen(16).way, Way::unfused) << "another thread asks for nothing"; }).join();
+  set_way(Way::automatic);
+  EXPECT_EQ(chosen(16).way, Way::unfused);
+}
+
+TEST(TheShippedTable, IsReadAndNamesOnlyWhatIsBuilt) {
+  std::ifstream file(std::string(CODA_SOURCE_DIR) + "/coda/backend/sm90/tuning.json");
+  std::stringstream text;
+  text << file.rdbuf();
+  Table from_file;
+  ASSERT_NO_THROW(from_file.add(text.str(), "tuning.json"));
+  for (const Entry& e : from_file.all()) {
+    const FusedProgram* p = find_fused(e.program);
+    ASSERT_NE(p, nullptr) << e.program;
+    EXPECT_TRUE(e.layout == Layout::nt ? p->nt : e.layout == Layout::nn && p->nn) << e.program;
+    EXPECT_LT(e.choice.config, p->configurations) << e.program << " " << e.m << " " << e.n << " " << e.k;
+    EXPECT_TRUE(p->measured_as.empty()) << e.program << " is served by the entries of " << p->measured_as;
+    EXPECT_LE(e.ms, e.rule_ms) << e.program << " " << e.m << " " << e.n << " " << e.k;
+  }
+  if (user_table().path.empty()) {
+    EXPECT_EQ(table().all().size(), from_file.all().size()) << "the library has another one: build it again";
+  }
+}
+
+TEST(FusedPrograms, AreNamedOnceAndServedByOneThatIs) {
+  for (const FusedProgram& p : kFusedPrograms) {
+    EXPECT_EQ(find_fused(p.name), &p) << p.name;
+    EXPECT_TRUE(p.nt || p.nn) << p.name;
+    EXPECT_GE(p.configurations, 1) << p.name;
+    if (p.measured_as.empty()) continue;
+    const FusedProgram* other = find_fused(p.measured_as);
+    ASSERT_NE(other, nullptr) << p.name;
+    EXPECT_TRUE(other->measured_as.empty() && other->nt == p.nt && other->nn == p.nn) << p.name;
+    EXPECT_EQ(other->configurations, p.configurations) << p.name;
+  }
+}
+
+class Explain : public testing::Test {
+ protected:
+  static Explanation of(std::string_view program, std::int64_t m, std::int64_t n, std::int64_t k,
+                        Layout layout = Layout::nt, DType dtype = DType::bf16, std::int64_t head_dim = 0) {
+    return explain(program, dtype, layout, m, n, k, head_dim, kSms);
+  }
+  static void expect_unfused(const Explanation& x, const char* part) {
+    EXPECT_EQ(x.choice.way, Way::unfused);
+    EXPECT_NE(x.why.find(part), std::string::npos) << x.why << "\nlacks " << part;
+  }
+};
+
+TEST_F(Explain, SaysWhyNoFusedKernelTakesACall) {
+  expect_unfused(of("gemm_layernorm_backward", 8192, 8192, 8192), "no fused kernel is built for it");
+  expect_unfused(of("gemm_rms", 8192, 8192, 8192, Layout::nn), "layout nn");
+  expect_unfused(of("gemm_rms_backward", 8192, 8192, 8192, Layout::nt), "layout nt");
+  expect_unfused(of("gemm", 8192, 8192, 8192, Layout::tn), "layout tn");
+  expect_unfused(of("gemm", 8192, 8192, 8192, Layout::nt, DType::fp32), "not fp32");
+  expect_unfused(of("gemm_rms", 8192, 8190, 8192), "multiples of 8");
+  expect_unfused(of("gemm_rms", 8192, 8192, 8190), "multiples of 8");
+  expect_unfused(of("gemm_rms_rope", 8192, 8192, 8192, Layout::nt, DType::bf16, 80), "not 80");
+  expect_unfused(of("gemm_rms_qknorm_rope", 8192, 8192, 8192, Layout::nt, DType::bf16, 96), "not 96");
+}
+
+TEST_F(Explain, TellsTheRuleForAShapeThatWasNotMeasured) {
+  const Explanation x = of("gemm_rms_reglu", 8191, 8184, 8000);
+  EXPECT_EQ(x.choice, Rule()(8191, 8184, kSms));
+  EXPECT_EQ(x.entry, nullptr);
+  EXPECT_NE(x.why.find("not measured"), std::string::npos) << x.why;
+  expect_unfused(of("gemm_rms", 3, 8184, 8000), "65 rows");
+}
+
+TEST_F(Explain, SaysWhatChooseDoes) {
+  for (const FusedProgram& p : kFusedPrograms) {
+    const std::string_view measured_as = p.measured_as.empty() ? p.name : p.measured_as;
+    for (const Layout layout : {Layout::nt, Layout::nn}) {
+      if (!(layout == Layout::nt ? p.nt : p.nn)) continue;
+      for (const std::int64_t m : {1, 64, 65, 256, 1000, 2048, 4096, 8192, 16384}) {
+        const Explanation x = of(p.name, m, 4096, 4096, layout);
+        const auto part = table().part(measured_as, layout);
+        EXPECT_EQ(x.choice, choose(part, p.rule, p.configurations, m, 4096, 4096, kSms)) << p.name << " M = " << m;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coda::sm90

@@ -1,0 +1,390 @@
+"""Seeded faults of the Hopper backend: each is one wrong edit that some test on the GPU must notice.
+
+(file, text, wrong text, unit[, check]): the file is in coda/backend/sm90, and `text` occurs in it exactly once, or `text`
+is a pair (text, which occurrence, from 0). The fault is compiled into its unit; a check is a test, the tests of it that
+must fail, and settings; a unit has one for the faults that name none.
+"""
+
+
+def fuzz(program: str, variant: int = 0, cases: int = 300) -> tuple:
+    """Random cases of one variant of a program, some tens of them in its fused kernel."""
+    settings = (f"CODA_TEST_PROGRAMS={program}", f"CODA_FUZZ_VARIANT={variant}", f"CODA_FUZZ_CASES={cases}")
+    return ("fuzz_test", "Fuzz.*", *settings)
+
+
+def tests(name: str, pattern: str, program: str = "") -> tuple:
+    return (name, pattern, f"CODA_TEST_PROGRAMS={program}") if program else (name, pattern)
+
+
+# unit: source, what is instantiated of it (None: all of it), check. Those without a fused kernel compile sooner.
+UNITS = {
+    "gemm": ("gemm.cu", "Product<bf16, Gemm<bf16>>", fuzz("gemm")),
+    "norm": ("norm.cu", "Product<bf16, GemmNorm<bf16>>", fuzz("gemm_norm")),
+    "glu": ("glu.cu", "Product<bf16, GemmNormGlu<bf16>>", fuzz("gemm_norm_glu")),
+    "residual": ("residual.cu", "Product<bf16, GemmResidual<bf16>>", fuzz("gemm_residual")),
+    "rope": ("rope.cu", "Product<bf16, GemmNormRope<bf16>>", fuzz("gemm_norm_rope")),
+    "qknorm": ("rope.cu", "Product<bf16, GemmNormQkNormRope<bf16>>", fuzz("gemm_norm_qknorm_rope")),
+    "lse": ("loss.cu", "Product<bf16, GemmNormLse<bf16>>", fuzz("gemm_lse")),
+    "head": ("loss.cu", "Product<bf16, GemmCrossEntropyBackward<bf16>>", fuzz("linear_cross_entropy_backward")),
+    "rms_backward": ("rms_backward.cu", "Product<bf16, GemmRmsBackward<bf16>>", fuzz("gemm_rms_backward")),
+    "glu_backward": ("glu_backward.cu", "Product<bf16, GemmGluBackward<bf16>>", fuzz("gemm_glu_backward")),
+    "gemm_apply": ("rare.cu", "Product<bf16, Gemm<bf16, Silu>>", fuzz("gemm", 1)),
+    "glu_apply": ("rare.cu", "Product<bf16, GemmNormGlu<bf16, LayerNormScale<bf16>>>", fuzz("gemm_norm_glu", 4)),
+    "lse_apply": ("rare.cu", "Product<bf16, GemmNormLse<bf16, LayerNormScale<bf16>>>", fuzz("gemm_lse", 1)),
+    "fold_apply": ("rare.cu", "Product<bf16, GemmLayerNormBackward<bf16>>", fuzz("gemm_layernorm_backward")),
+    "rope_back": ("elementwise.cu", "Elementwise<RopeBackward<bf16>>", fuzz("rope_backward")),
+    "moments": ("elementwise.cu", "Elementwise<Embedding<bf16, Moments<bf16>>>", fuzz("embedding", 1)),
+    "embedding": ("elementwise.cu", "Elementwise<Embedding<bf16>>", fuzz("embedding")),
+    "cross_entropy": ("elementwise.cu", "Elementwise<CrossEntropyBackward<bf16>>", fuzz("cross_entropy_backward")),
+    "qknorm_back": ("elementwise.cu", "Elementwise<QkNormRopeBackward<bf16>>", fuzz("qknorm_rope_backward")),
+    "blas": ("blas.cpp", None, tests("matmul_test", "Matmul.any_shape*")),
+    "workspace": ("workspace.cpp", None, tests("matmul_test", "Matmul.workspace*")),
+    "reduce": ("kernels_reduce.cu", None, tests("kernels_test", "Kernels.*sum*:Kernels.norm*:Kernels.lse*")),
+    "small": (
+        "kernels_elementwise.cu",
+        None,
+        tests("kernels_test", "Kernels.fill*:Kernels.masked*:Kernels.*norm*:Kernels.adamw*"),
+    ),
+    "table": ("kernels_embedding.cu", None, tests("kernels_test", "Kernels.embedding*")),
+}
+
+many_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_residual")
+minus_infinity = tests("extremes_test", "Extremes.RowsOfMinusInfinity*")
+tiny_inputs = tests("extremes_test", "Extremes.LargeAndTiny*", "gemm_norm_qknorm_rope")
+tokens = tests("extremes_test", "BadIndices.OfTokensAndPositions*")
+empty = tests("extremes_test", "Extremes.EmptySides*", "gemm_residual")
+without_growth = ("threads_test", "Threads.Neither*", "CODA_TEST_CALLS=200")
+large_bias = tests("large_test", "LargeOutputs.OfGemm")
+large_residual = tests("large_test", "LargeOutputs.OfGemmResidual")
+
+FRAGMENT = "fragment.cuh"
+TILE = "tile.cuh"
+LIFECYCLE = "lifecycle.cuh"
+WORKER = "worker.cuh"
+EPILOGUE = "epilogue.cuh"
+KERNEL = "pingpong.cuh"
+GEMM = "gemm.cuh"
+APPLY = "apply.cuh"
+PRODUCT = "product.cuh"
+REDUCE = "kernels_reduce.cu"
+SMALL = "kernels_elementwise.cu"
+TABLE = "kernels_embedding.cu"
+BLAS = "blas.cpp"
+WORKSPACE = "workspace.cpp"
+
+FAULTS = [
+    # ---- lanes, words and what travels between registers and memory
+    (FRAGMENT, "* scaled<W>(G::kStride) +", "* scaled<W>(G::kStride / 2) +", "rope"),
+    (FRAGMENT, "__floats2bfloat162_rn(low, high)", "__floats2bfloat162_rn(high, low)", "embedding"),
+    (
+        FRAGMENT,
+        "__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u)",
+        "__uint_as_float(w << 16), 0.f",
+        "embedding",
+    ),
+    (FRAGMENT, "pack(T(), x[2 * i], x[2 * i + 1])", "pack(T(), x[2 * i], x[2 * i])", "embedding"),
+    (FRAGMENT, "x[i] = i % 2 ? p.second : p.first;", "x[i] = p.first;", "embedding"),
+    (FRAGMENT, "st.global.v2.b32 [%0], {%1, %2}", "st.global.v2.b32 [%0], {%2, %1}", "residual"),
+    (FRAGMENT, "ld.global.nc.v2.b32 {%0, %1}, [%2]", "ld.global.nc.v2.b32 {%1, %0}, [%2]", "rope_back"),
+    (FRAGMENT, "ld.global.nc.b32 %0, [%1]", "ld.global.nc.b32 %0, [%1 + 4]", "residual"),
+    (FRAGMENT, "upper ? low : high, bit)", "upper ? high : low, bit)", "residual"),
+    (FRAGMENT, "low = upper ? got : low;", "low = got;", "residual"),
+    (FRAGMENT, "exchange_in_quad(v[0], v[2], q, 2), exchange_in_quad(v[1], v[3], q, 2);", "", "glu"),
+    (FRAGMENT, "(j + q % 2) * scaled<W>(8)", "(j + 1 - q % 2) * scaled<W>(8)", "residual"),
+    (FRAGMENT, ("store_words(row + column, w, column < valid);", 1), "store_words(row + column, w, true);", "residual"),
+    (
+        FRAGMENT,
+        "store_words(row + 4 * q, w, 4 * q < valid);",
+        "store_words(row + 4 * (q ^ 1), w, 4 * q < valid);",
+        "glu",
+    ),
+    (FRAGMENT, "pack(T(), __uint_as_float(v[2]), __uint_as_float(v[3]))", "0u", "glu"),
+    (
+        FRAGMENT,
+        ("const int left = valid - Count * lane;", 0),
+        "const int left = valid + 1 - Count * lane;",
+        "embedding",
+    ),
+    (FRAGMENT, "if (i < left) out[i] = T(f.v[i]);", "if (i + 1 < left) out[i] = T(f.v[i]);", "embedding"),
+    (FRAGMENT, "i < left ? static_cast<float>(in[i]) : 0.f", "i < left ? static_cast<float>(in[0]) : 0.f", "embedding"),
+    (FRAGMENT, "reinterpret_cast<const Access*>(in)[i];", "reinterpret_cast<const Access*>(in)[0];", "gemm_apply"),
+    # ---- ports on a tile
+    (
+        TILE,
+        "return max == -std::numeric_limits<float>::infinity() ? 0.f : max;",
+        "return max;",
+        "lse_apply",
+        minus_infinity,
+    ),
+    (TILE, "into[2] += m2 + delta * delta * into[0] * share;", "into[2] += m2;", "moments"),
+    (TILE, "into[1] += delta * share;", "into[1] += delta;", "moments"),
+    (TILE, "x[c] = static_cast<float>(p[c]);", "x[c] = static_cast<float>(p[0]);", "embedding"),
+    (TILE, "return filled<Width::Same>(p.reg[slot_]);", "return filled<Width::Same>(p.reg[0]);", "norm"),
+    (TILE, "index < 0 || index >= p.rows", "index < 0", "embedding", tokens),
+    (TILE, "inside() ? p.index[row_] : 0", "inside() ? p.index[row_ & ~1] : 0", "embedding"),
+    (TILE, "column == hot ? 1.f : 0.f", "column == hot + 1 ? 1.f : 0.f", "cross_entropy"),
+    (TILE, "head += column >= h * p.head_dim;", "head += column > h * p.head_dim;", "qknorm"),
+    (TILE, "? means[head] + p.eps : p.otherwise", "? means[head] : p.otherwise", "qknorm", tiny_inputs),
+    (
+        TILE,
+        "static_cast<std::int64_t>(position) * p.head_dim",
+        "static_cast<std::int64_t>(position ^ 1) * p.head_dim",
+        "rope_back",
+    ),
+    (TILE, "column < p.columns && column < at_.cols;", "column <= p.columns && column < at_.cols;", "rope_back"),
+    (TILE, "for (int c = 1; c < kN; ++c) sum", "for (int c = kN; c < kN; ++c) sum", "embedding"),
+    (TILE, "Op::fold(acc[i], Op::first(f.v[i]))", "Op::first(f.v[i])", "fold_apply"),
+    (TILE, "if (valid<W>(i)) n += 1.f, sum += f.v[i];", "n += 1.f, sum += f.v[i];", "moments"),
+    (TILE, "n > 0 ? sum / n : 0.f", "sum", "moments"),
+    (TILE, "m2 += (f.v[i] - mean) * (f.v[i] - mean);", "m2 += f.v[i] * f.v[i];", "moments"),
+    (
+        TILE,
+        "max = valid<W>(i) ? Max::fold(max, f.v[i]) : max;",
+        "max = Max::fold(max, f.v[i]);",
+        "lse_apply",
+        minus_infinity,
+    ),
+    (
+        TILE,
+        "more += valid<W>(i) ? exp(f.v[i] - shift) : 0.f;",
+        "more += exp(f.v[i] - shift);",
+        "lse_apply",
+        minus_infinity,
+    ),
+    (TILE, "float sum = reg[1] * exp(reg[0] - shift), more = 0;", "float sum = reg[1], more = 0;", "lse"),
+    (TILE, "reg[0] = max, reg[1] = sum + more;", "reg[0] = max, reg[1] = more;", "lse"),
+    (TILE, "const int target = p.reg[slot_] - col_;", "const int target = p.reg[0] - col_;", "lse"),
+    (TILE, "heads_.values[Slot] += sum;", "heads_.values[Slot] = sum;", "qknorm"),
+    (TILE, "* at_.lane < width<W>();", "* at_.lane <= width<W>();", "lse_apply", minus_infinity),
+    (
+        TILE,
+        "return col_ + 8 * at_.lane < at_.cols;",
+        "return col_ + 8 * at_.lane <= at_.cols;",
+        "lse_apply",
+        minus_infinity,
+    ),
+    (TILE, "* G::kStride < at_.cols;", "* G::kStride <= at_.cols;", "lse", minus_infinity),
+    (TILE, "return row_ * pitch + scaled<W>(col_);", "return row_ * pitch + col_;", "glu_apply"),
+    (
+        TILE,
+        "return row_ * pitch + scaled<W>(col_);",
+        "return row_ * static_cast<int>(pitch) + scaled<W>(col_);",
+        "residual",
+        large_residual,
+    ),
+    (TILE, "at.column -= wraps ? head_dim : 0, at.head += wraps;", "at.head += wraps;", "rope"),
+    (TILE, "columns_.words[number][patch_] + j * kChunkWords<G>", "columns_.words[number][patch_]", "residual"),
+    (TILE, "words = ahead_->words[number];", "words = ahead_->words[0];", "rope"),
+    # ---- the life of a port
+    (LIFECYCLE, "static_cast<float>(p.data[row(s)])", "static_cast<float>(p.data[row(0)])", "norm"),
+    (
+        LIFECYCLE,
+        "OneHot& p) const { read_index(p, p.index, p.first_column); }",
+        "OneHot& p) const { read_index(p, p.index, 0); }",
+        "head",
+    ),
+    (LIFECYCLE, "load_chunk<G, W>(p.data + scaled<W>(column)", "load_chunk<G, W>(p.data + scaled<W>(col)", "embedding"),
+    (LIFECYCLE, "normed = column + i < p.columns", "normed = column + i <= p.columns", "qknorm_back"),
+    (LIFECYCLE, "(column + i < p.q_columns ? p.q : p.k)", "(column + i <= p.q_columns ? p.q : p.k)", "qknorm_back"),
+    (LIFECYCLE, "each_slot([&](int s) { p.reg[s] = Op::template neutral<float>; });", "", "embedding"),
+    (
+        LIFECYCLE,
+        "p.reg[2 * s] = -std::numeric_limits<float>::infinity(),",
+        "p.reg[2 * s] = 0,",
+        "lse_apply",
+        minus_infinity,
+    ),
+    (
+        LIFECYCLE,
+        "write(p.data, p.pitch, s, block, p.reg[s]);",
+        "write(p.data, p.pitch, 0, block, p.reg[s]);",
+        "residual",
+    ),
+    (
+        LIFECYCLE,
+        "for (int bit = 1; bit < G::kLanes; bit *= 2) f(bit);",
+        "for (int bit = 2; bit < G::kLanes; bit *= 2) f(bit);",
+        "embedding",
+    ),
+    (LIFECYCLE, "Op::fold(p.reg[s], other(p.reg[s], bit))", "other(p.reg[s], bit)", "embedding"),
+    (LIFECYCLE, "reg[1] = sum + other(sum, bit);", "reg[1] = sum;", "lse_apply"),
+    (LIFECYCLE, "const float sum = reg[1] * exp(reg[0] - shift);", "const float sum = reg[1];", "lse_apply"),
+    (LIFECYCLE, "index[row(s)] - first", "index[row(0)] - first", "lse"),
+    (LIFECYCLE, "at.lane == 0 && row(s) < at.rows", "at.lane == 0", "embedding"),
+    (LIFECYCLE, "out[row(s) * pitch + block]", "out[row(s) * pitch]", "embedding"),
+    (LIFECYCLE, "G::kColumns * at.lane, words[patch]", "G::kColumns * (at.lane ^ 1), words[patch]", "embedding"),
+    # ---- a thread's work on a tile
+    (WORKER, "+ 2 * r + i % 2);", "+ 2 * (1 - r) + i % 2);", "norm"),
+    (WORKER, "+ slot % kRowsHere * 8;", "+ slot % kRowsHere * 4;", "norm"),
+    (WORKER, "sub_m * Config::kSubtileM + 8 * r;", "sub_m * Config::kSubtileM + 4 * r;", "residual"),
+    (WORKER, "(port, at.col + sub_n * Config::kSubtileN,", "(port, at.col,", "residual"),
+    (WORKER, "folds.v[number][patch][i] = decltype(op)::template neutral<float>;", "", "rms_backward"),
+    (WORKER, "const bool upper = lane & 4 * half;", "const bool upper = lane & 2 * half;", "rms_backward"),
+    (WORKER, "theirs, 4 * half)", "mine, 4 * half)", "rms_backward"),
+    (WORKER, "2 * (lane % 4) + value % 2;", "2 * (lane % 4);", "rms_backward"),
+    (
+        WORKER,
+        "for (int w = 1; w < Config::kWarps; ++w) {",
+        "for (int w = 2; w < Config::kWarps; ++w) {",
+        "rms_backward",
+    ),
+    (WORKER, "at.rows && at.col + column < at.cols;", "at.rows;", "rms_backward"),
+    (WORKER, "sum += __shfl_xor_sync(0xffffffffu, sum, 2);", "", "qknorm"),
+    (WORKER, "        sum = 0;\n", "", "qknorm"),
+    (WORKER, "end / head_dim - 1,", "0,", "qknorm"),
+    (WORKER, "      synchronize();\n      for (int column", "      for (int column", "rms_backward"),
+    (WORKER, "heads = {shared->heads[row % Config::kM]", "heads = {shared->heads[0]", "qknorm"),
+    # ---- the program on a tile, shared memory, and the copy engine that fills and empties it
+    (EPILOGUE, "(kRowBytes == 128 ? row : row / 2)", "0", "norm"),
+    (
+        EPILOGUE,
+        "chunk(8 * r + lane % 8, 4 * patch + lane / 8)",
+        "chunk(8 * (1 - r) + lane % 8, 4 * patch + lane / 8)",
+        "norm",
+    ),
+    (EPILOGUE, "2 * j + lane % 4 / 2)", "2 * j)", "glu_backward"),
+    (EPILOGUE, "shared.c.empty[stage].wait(phase(i, s) ^ 1);", "", "rms_backward"),
+    (EPILOGUE, "i * (kSubtiles / kStagesC) + s / kStagesC)", "i * (kSubtiles / kStagesC))", "rms_backward"),
+    (EPILOGUE, "n * Config::kN + s / Config::kSubtilesM * Config::kSubtileN;", "n * Config::kN;", "residual"),
+    (EPILOGUE, "Config::kWarps * place(Number) + warp *", "warp *", "rms_backward"),
+    (EPILOGUE, "+ warp * SlabC<Number>::kBytes;", ";", "residual"),
+    (
+        EPILOGUE,
+        "const int row = at.warp_row + sub_m * Config::kSubtileM,",
+        "const int row = at.warp_row,",
+        "rms_backward",
+    ),
+    (EPILOGUE, "shared.c.empty[(kSubtiles - 1) % kStagesC].arrive();", "", "residual", many_tiles),
+    (EPILOGUE, "thread / 32, 0) * SlabD::kRows;", "thread / 32, 0) * 8;", "norm"),
+    (EPILOGUE, "at.tile_n = n *", "at.tile_n = 0 *", "residual"),
+    (
+        EPILOGUE,
+        "const int block = at.tile_n + sub_n / Config::kBlockSubtiles;",
+        "const int block = at.tile_n + 1;",
+        "residual",
+    ),
+    (EPILOGUE, "acc(number + sub_m * (Config::kN / 2))", "acc(number)", "rms_backward"),
+    (
+        EPILOGUE,
+        "(sub_n * kPatches + patch) * kRowsHere * Accumulator::count",
+        "patch * kRowsHere * Accumulator::count",
+        "norm",
+    ),
+    (EPILOGUE, "const int r = number % kRowsHere,", "const int r = 0,", "rope"),
+    (TILE, "(c_[number], f.v);", "(c_[0], f.v);", "rms_backward"),
+    (TILE, "d_[i] = words[i];", "d_[i] = words[i ^ 1];", "norm"),
+    (
+        KERNEL,
+        "PipelineState(static_cast<int>(steps %",
+        "PipelineState(static_cast<int>(0 * steps %",
+        "residual",
+        many_tiles,
+    ),
+    (EPILOGUE, "at.row = at.warp_row + thread % 32 / 4;", "at.row = at.warp_row + thread % 32 / 8;", "norm"),
+    (EPILOGUE, "worker.load_columns(sub_n + 1);", "worker.load_columns(sub_n);", "residual"),
+    # ---- the kernel around it
+    (KERNEL, "side = first + rest % width;", "side = rest % width;", "residual", fuzz("gemm_residual", 0, 800)),
+    (
+        KERNEL,
+        "(params.order.count() - cluster + clusters - 1) / clusters;",
+        "(params.order.count() - cluster) / clusters;",
+        "residual",
+        many_tiles,
+    ),
+    (KERNEL, "params.order[cluster + i * clusters];", "params.order[cluster];", "residual", many_tiles),
+    (KERNEL, "at.n * kClusterN + static_cast<int>(blockIdx.y);", "at.n * kClusterN;", "residual"),
+    (KERNEL, "if (i == 0) load_order.arrive();", "", "residual"),
+    (
+        GEMM,
+        "pitch_bytes(a.rows, a.pitch, kElement) / kElement;",
+        "pitch_bytes(a.rows, a.cols, kElement) / kElement;",
+        "norm",
+    ),
+    (
+        GEMM,
+        "pitch_bytes(b.rows, b.pitch, kElement) / kElement;",
+        "pitch_bytes(b.rows, b.cols, kElement) / kElement;",
+        "norm",
+    ),
+    (GEMM, "(absent_ports(program) & kOptional) == kOptional", "(absent_ports(program) & kOptional) != 0", "gemm"),
+    (
+        "choice.h",
+        "k > 0 && k % 8 == 0 && n % 8 == 0;",
+        "k > 0 && k % 8 == 0;",
+        "residual",
+        fuzz("gemm_residual", 0, 1500),
+    ),
+    # ---- the program behind a product
+    (APPLY, "for (int i = lane; i < head_dim;", "for (int i = lane + Run<false>::kLanes; i < head_dim;", "qknorm_back"),
+    (APPLY, "means[slot * row.stride + head] =", "means[head] =", "qknorm_back"),
+    (APPLY, "min(extent.cols, at.col + extent.tile_n);", "extent.cols;", "qknorm_back"),
+    (APPLY, "at.tile_n = block_n;", "at.tile_n = 0;", "embedding"),
+    (
+        APPLY,
+        "extent.first_row + block_m * static_cast<int>(kTileM);",
+        "block_m * static_cast<int>(kTileM);",
+        "gemm",
+        large_bias,
+    ),
+    (APPLY, "for (int row = 1; row < kApplyRows; ++row)", "for (int row = 2; row < kApplyRows; ++row)", "fold_apply"),
+    (APPLY, "port.data[tile_row / kTileM * port.pitch + col] = sum;", "port.data[col] = sum;", "fold_apply"),
+    (APPLY, "      __syncthreads();\n      const int column", "      const int column", "fold_apply"),
+    (APPLY, "const bool ragged = call.n % 8 != 0 ||", "const bool ragged =", "embedding"),
+    (APPLY, "!ports_aligned(program, call.m);", "false;", "embedding"),
+    (APPLY, "(last - first + kTileM - 1) / kTileM *", "(last - first + kTileM - 1) / (2 * kTileM) *", "embedding"),
+    (PRODUCT, "if (call.m == 0 || call.n == 0) return;", "", "residual", empty),
+    # ---- the small kernels
+    (REDUCE, "bit > 0; bit /= 2) x += __shfl", "bit > 1; bit /= 2) x += __shfl", "reduce"),
+    (REDUCE, "bit > 0; bit /= 2) x = fmaxf", "bit > 1; bit /= 2) x = fmaxf", "reduce"),
+    (REDUCE, "if (lane == r) mine = total;", "mine = total;", "reduce"),
+    (REDUCE, "const bool there = u * Step < left;", "const bool there = true;", "reduce"),
+    (REDUCE, "(s.squares - s.sum * deviation)", "s.squares", "reduce"),
+    (REDUCE, "tile == last ? last_columns : 0.0", "tile == last ? static_cast<double>(kTileN) : 0.0", "reduce"),
+    (REDUCE, "return max == -INFINITY ? 0.f : max;", "return max;", "reduce"),
+    (REDUCE, "s.total *= expf(s.top - shift);", "", "reduce"),
+    (REDUCE, "target[m] == ignore_index ? 0.f : static_cast<float>(x)", "static_cast<float>(x)", "reduce"),
+    (REDUCE, "at.row * pitch + at.col * head_dim", "at.row * pitch", "reduce"),
+    (REDUCE, "sum[c] += row + u * step < rows ?", "sum[c] += true ?", "reduce"),
+    (REDUCE, "of_warp[thread / 32][lane * 4 + c] =", "of_warp[0][lane * 4 + c] =", "reduce"),
+    (REDUCE, "for (int w = 0; w < kWarps; ++w) total", "for (int w = 1; w < kWarps; ++w) total", "reduce"),
+    (REDUCE, "for (unsigned b = 0; b < blocks; ++b) total", "for (unsigned b = 1; b < blocks; ++b) total", "reduce"),
+    (SMALL, "in + at.row * in_pitch + at.col", "in + at.row * out_pitch + at.col", "small", fuzz("cast", 1)),
+    (SMALL, "out + at.row * pitch + at.col", "out + at.row * pitch", "small"),
+    (SMALL, "x.target.v[c] == ignore_index ? 0.f : x.dloss.v[c]", "x.dloss.v[c]", "small"),
+    (SMALL, ("at = first + u * kThreads * C,", 1), "at = first,", "small"),
+    (SMALL, "if (!(scale == scale)) return;", "", "small"),
+    (SMALL, "for (int w = 0; w < kThreads / 32; ++w) sum", "for (int w = 1; w < kThreads / 32; ++w) sum", "small"),
+    (SMALL, "(beta == 0 ? 0 : beta * *out)", "beta * *out", "small"),
+    (
+        "kernels.cuh",
+        "/ static_cast<std::uint64_t>(per_row_) + 1 : 0)",
+        "/ static_cast<std::uint64_t>(per_row_) : 0)",
+        "small",
+    ),
+    (TABLE, "place > 0 && key[place - 1] == token", "place > 1 && key[place - 1] == token", "table"),
+    (TABLE, "row[u] = order[p];", "row[u] = p;", "table"),
+    (TABLE, "sum[i].v[c] += static_cast<float>", "sum[i].v[c] = static_cast<float>", "table"),
+    (TABLE, "t >= 0 && t < vocabulary", "t < vocabulary", "table"),
+    # ---- the library's products, and memory
+    (BLAS, "std::min(kMaxAlignment, std::int64_t{1}", "std::max(kMaxAlignment, std::int64_t{1}", "blas"),
+    (BLAS, "MATMUL_DESC_TRANSA, key.layout == Layout::nt", "MATMUL_DESC_TRANSA, key.layout != Layout::tn", "blas"),
+    (BLAS, "&beta, addend.data, opaque(plan.c)", "&beta, out.data, opaque(plan.c)", "blas"),
+    (BLAS, "if (beta == 0) return fill(op, out, 0, stream);", "if (beta == 0) return;", "blas"),
+    (BLAS, "return cast(op, c, out, beta, stream);", "return cast(op, c, out, 1, stream);", "blas"),
+    (BLAS, ".pitch_b = right.pitch,", ".pitch_b = right.cols,", "blas"),
+    (WORKSPACE, "data_(std::exchange(other.data_, nullptr))", "data_(other.data_)", "workspace"),
+    (
+        WORKSPACE,
+        "if (data_) cudaFreeAsync(data_, static_cast<cudaStream_t>(stream_));",
+        "",
+        "workspace",
+        without_growth,
+    ),
+    (
+        WORKSPACE,
+        "  if (data_) cudaFreeAsync(",
+        "  cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));\n  if (data_) cudaFreeAsync(",
+        "workspace",
+        without_growth,
+    ),
+]
