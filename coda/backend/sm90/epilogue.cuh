@@ -138,16 +138,15 @@ class Epilogue {
       for (int s = 0; s < kSubtiles; ++s) {
         const int stage = s % kStagesC;
         shared.c.empty[stage].wait(phase(i, s) ^ 1);
-        int bytes = 0;
-        each_load([&]<int Number>() { bytes += params.loads[Number] ? Config::kWarps * SlabC<Number>::kBytes : 0; });
-        shared.c.full[stage].arrive_and_expect_tx(bytes);
+        shared.c.full[stage].arrive_and_expect_tx(Config::kWarps * place(kLoads));
         const int col = n * Config::kN + s / Config::kSubtilesM * Config::kSubtileN;
         const int row = m * Config::kM + s % Config::kSubtilesM * Config::kSubtileM;
         each_load([&]<int Number>() {
-          if (!params.loads[Number]) return;
+          // What a call does not have is 0, as everything is outside of a matrix.
+          constexpr int kOutside = 1 << 30;
           cute::SM90_TMA_LOAD_2D::copy(&params.c[Number], reinterpret_cast<std::uint64_t*>(&shared.c.full[stage]),
                                        static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL),
-                                       slab_of<Number>(shared, stage, 0), col, row);
+                                       slab_of<Number>(shared, stage, 0), params.loads[Number] ? col : kOutside, row);
         });
       }
     }
@@ -190,10 +189,8 @@ class Epilogue {
         LoadedRow loaded[kRowsHere][kLoads > 0 ? kLoads : 1];
         const auto load = [&](int r) {
           each_load([&]<int Number>() {
-            // What a call does not have is 0.
-            std::uint32_t words[SlabC<Number>::kWords] = {};
-            if (params.loads[Number])
-              SlabC<Number>::load(slab_of<Number>(shared, s % kStagesC, warp), patch, r, lane, words);
+            std::uint32_t words[SlabC<Number>::kWords];
+            SlabC<Number>::load(slab_of<Number>(shared, s % kStagesC, warp), patch, r, lane, words);
             CODA_UNROLL for (int w = 0; w < SlabC<Number>::kWords; ++w) loaded[r][Number][w] = words[w];
           });
           if constexpr (kInPlace) __syncwarp();  // a lane's words are another's to overwrite

@@ -3,7 +3,9 @@
 
 namespace coda::sm90::detail {
 
-PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder();  // as in tensor_map.cuh, which only nvcc can read
+// As in tensor_map.cuh, which only nvcc can read.
+PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder();
+bool make_context();
 
 PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
   static const auto function = [] {
@@ -15,6 +17,11 @@ PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
     return query == cudaDriverEntryPointSuccess ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(found) : nullptr;
   }();
   return function;
+}
+
+bool make_context() {
+  int device = 0;
+  return cudaGetDevice(&device) == cudaSuccess && cudaSetDevice(device) == cudaSuccess;
 }
 
 }  // namespace coda::sm90::detail
