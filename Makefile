@@ -50,6 +50,7 @@ test-cuda-compile: setup  ## Compile one configuration of each Hopper program, i
 	@if command -v nvcc >/dev/null; then \
 	  cmake --preset cuda-reduced; \
 	  timeout --foreground $(CUDA_MINUTES)m cmake --build --preset cuda-reduced -j $(JOBS); \
+	  scripts/size_report.sh build/cuda-reduced; \
 	else \
 	  echo "no nvcc: the Hopper backend is not compiled"; \
 	fi
