@@ -146,7 +146,8 @@ TEST(CodaExplain, JsonTellsTheChoice) {
 }
 
 TEST(CodaExplain, EachProgramWithAProductCanBeAskedFor) {
-  for (const json& e : json_of({"programs", "--json"}).at("programs")) {
+  const json catalogue = json_of({"programs", "--json"});
+  for (const json& e : catalogue.at("programs")) {
     const std::string name = e.at("name");
     const CommandResult r = run_coda({"info", "--explain", name, "4096", "4096", "4096"});
     if (e.at("product").get<bool>()) EXPECT_EQ(r.status, 0) << name << ": " << r.err;
