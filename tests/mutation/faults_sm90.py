@@ -98,7 +98,7 @@ FAULTS = [
         "store_words(row + 4 * (q ^ 1), w, 4 * q < valid);",
         "glu",
     ),
-    (FRAGMENT, "pack(T(), __uint_as_float(v[2]), __uint_as_float(v[3]))", "0u", "glu"),
+    (FRAGMENT, "pack(T(), f.v[2], f.v[3])}", "0u}", "glu"),
     (
         FRAGMENT,
         ("const int left = valid - Count * lane;", 0),
@@ -283,7 +283,7 @@ FAULTS = [
     (EPILOGUE, "at.row = at.warp_row + thread % 32 / 4;", "at.row = at.warp_row + thread % 32 / 8;", "norm"),
     (EPILOGUE, "worker.load_columns(sub_n + 1);", "worker.load_columns(sub_n);", "residual"),
     # ---- the kernel around it
-    (KERNEL, "side = first + rest % width;", "side = rest % width;", "residual", fuzz("gemm_residual", 0, 800)),
+    (KERNEL, "side += band * width_.divisor;", "", "residual", fuzz("gemm_residual", 0, 800)),
     (
         KERNEL,
         "(params.order.count() - cluster + clusters - 1) / clusters;",
@@ -291,9 +291,16 @@ FAULTS = [
         "residual",
         many_tiles,
     ),
-    (KERNEL, "params.order[cluster + i * clusters];", "params.order[cluster];", "residual", many_tiles),
-    (KERNEL, "at.n * kClusterN + static_cast<int>(blockIdx.y);", "at.n * kClusterN;", "residual"),
-    (KERNEL, "if (i == 0) load_order.arrive();", "", "residual"),
+    (
+        KERNEL,
+        "params.order[block.x / kClusterM + i * clusters];",
+        "params.order[block.x / kClusterM];",
+        "residual",
+        many_tiles,
+    ),
+    (KERNEL, "at.n * kClusterN + block.y", "at.n * kClusterN", "residual"),
+    (KERNEL, "if (i == 0 && k == k_tiles / 2) shared.half_loaded.arrive();", "", "residual"),
+    (KERNEL, "(band < full_bands_ ? width_ : last_width_)", "width_", "residual", fuzz("gemm_residual", 0, 800)),
     (
         GEMM,
         "pitch_bytes(a.rows, a.pitch, kElement) / kElement;",

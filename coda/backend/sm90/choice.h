@@ -76,7 +76,7 @@ inline constexpr FusedProgram kFusedPrograms[] = {
     {"gemm_residual_rms", true, true, 1},
     {"gemm_residual_layernorm", true, true, 1},
     {"gemm_rms_rope", true, false, 1, "RMSNorm"},
-    {"gemm_rms_qknorm_rope", true, false, 1, "RMSNorm"},
+    {"gemm_rms_qknorm_rope", true, false, 2, "RMSNorm"},
     {"gemm_lse", true, false, 1, "RMSNorm"},
     {"gemm_cross_entropy_backward", true, false, 1, "RMSNorm"},
     {"gemm_rms_backward", false, true, 1},

@@ -99,9 +99,10 @@ class Epilogue {
     for (int i = 0; i < number; ++i) bytes += Config::kSubtileN * Slab<2, 32>::kRows * kC.port[i].bytes();
     return bytes;
   }
+  /// A team has barriers of its own for what is full: one that waits two turns ahead would be let through.
   struct Arrivals {
     alignas(1024) char slabs[kStagesC][Config::kWarps * place(kLoads)];
-    cutlass::arch::ClusterTransactionBarrier full[kStagesC];
+    cutlass::arch::ClusterTransactionBarrier full[kTeams][kStagesC];
     cutlass::arch::ClusterBarrier empty[kStagesC];
   };
   struct Departures {
@@ -123,7 +124,7 @@ class Epilogue {
         cute::prefetch_tma_descriptor(reinterpret_cast<const cute::TmaDescriptor*>(&c));
       }
       for (int stage = 0; stage < kStagesC; ++stage) {
-        shared.c.full[stage].init(1);
+        for (auto& full : shared.c.full) full[stage].init(1);
         shared.c.empty[stage].init(Config::kWarps);
       }
     }
@@ -137,14 +138,15 @@ class Epilogue {
       if (lane != 0) return;
       for (int s = 0; s < kSubtiles; ++s) {
         const int stage = s % kStagesC;
+        auto& full = shared.c.full[i % kTeams][stage];
         shared.c.empty[stage].wait(phase(i, s) ^ 1);
-        shared.c.full[stage].arrive_and_expect_tx(Config::kWarps * place(kLoads));
+        full.arrive_and_expect_tx(Config::kWarps * place(kLoads));
         const int col = n * Config::kN + s / Config::kSubtilesM * Config::kSubtileN;
         const int row = m * Config::kM + s % Config::kSubtilesM * Config::kSubtileM;
         each_load([&]<int Number>() {
           // What a call does not have is 0, as everything is outside of a matrix.
           constexpr int kOutside = 1 << 30;
-          cute::SM90_TMA_LOAD_2D::copy(&params.c[Number], reinterpret_cast<std::uint64_t*>(&shared.c.full[stage]),
+          cute::SM90_TMA_LOAD_2D::copy(&params.c[Number], reinterpret_cast<std::uint64_t*>(&full),
                                        static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL),
                                        slab_of<Number>(shared, stage, 0), params.loads[Number] ? col : kOutside, row);
         });
@@ -152,21 +154,28 @@ class Epilogue {
     }
   }
 
-  /// A team: the program on the accumulators of the block's i-th tile. `thread` counts inside the team.
-  template <class Accumulators>
-  static CODA_DEVICE void run(const Params& params, Shared& shared, int i, int m, int n, int team, int thread,
-                              const Accumulators& acc) {
-    const Position at = position(params, m, n, thread);
-    const auto value = [&](int sub_m, int number) { return acc(number + sub_m * (Config::kN / 2)); };
-    if constexpr (kHasHeadMeans<Program>) {
-      Worker<Program, Absent, Config, false> worker(params.program, at, team, thread, &shared.results[team]);
-      worker.first_pass(value, head_dim_of(params.program));
-    }
-    Worker<Program, Absent, Config, true> worker(params.program, at, team, thread, &shared.results[team]);
-    const auto lifecycle = worker.lifecycle();
-    const int warp = (at.warp_row - m * Config::kM) / SlabD::kRows, lane = thread % 32;
+  /// A thread of a team, ahead of the product of tile (m, n), which hides the time that memory takes: asks for what
+  /// depends on its rows alone, and on its first columns. `thread` counts inside the team.
+  using Work = Worker<Program, Absent, Config, true>;
+  static CODA_DEVICE Work begin(const Params& params, Shared& shared, int m, int n, int team, int thread) {
+    Work worker(params.program, position(params, m, n, thread), team, thread, &shared.results[team]);
     worker.begin_tile();
     worker.load_columns(0);
+    return worker;
+  }
+
+  /// A team: the program on the accumulators of the block's i-th tile.
+  template <class Accumulators>
+  static CODA_DEVICE void run(const Params& params, Shared& shared, int i, Work& worker, const Accumulators& acc) {
+    const Position& at = worker.at;
+    const int team = worker.team, thread = worker.thread;
+    const auto value = [&](int sub_m, int number) { return acc(number + sub_m * (Config::kN / 2)); };
+    if constexpr (kHasHeadMeans<Program>) {
+      Worker<Program, Absent, Config, false> first(params.program, at, team, thread, &shared.results[team]);
+      first.first_pass(value, head_dim_of(params.program));
+    }
+    const auto lifecycle = worker.lifecycle();
+    const int warp = at.warp_row % Config::kM / SlabD::kRows, lane = thread % 32;
     Ahead<Program> ahead[Config::kAhead];
     CODA_UNROLL for (int row = 0; row < Config::kAhead; ++row) fetch(worker, row, ahead[row]);
 
@@ -176,7 +185,7 @@ class Epilogue {
       if (sub_m == 0) worker.begin_folds();
       if (begins_block) for_each_port(worker.program, [&](const auto& port) { lifecycle.begin_block(port); });
 
-      if constexpr (kLoads > 0) shared.c.full[s % kStagesC].wait(phase(i, s));
+      if constexpr (kLoads > 0) shared.c.full[team][s % kStagesC].wait(phase(i / kTeams, s));
       char* d = nullptr;
       if constexpr (kInPlace) {
         d = slab_of<0>(shared, s % kStagesC, warp);
@@ -256,7 +265,7 @@ class Epilogue {
   static CODA_DEVICE char* slab_of(Shared& shared, int stage, int warp) {
     return shared.c.slabs[stage] + Config::kWarps * place(Number) + warp * SlabC<Number>::kBytes;
   }
-  /// Of the barriers of subtile s of the i-th tile.
+  /// Of the barriers of subtile s of a tile, which is the i-th of the block or of the team, whose barrier it is.
   static CODA_DEVICE std::uint32_t phase(int i, int s) {
     return static_cast<std::uint32_t>(i * (kSubtiles / kStagesC) + s / kStagesC) & 1;
   }

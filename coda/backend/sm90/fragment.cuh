@@ -167,9 +167,19 @@ CODA_DEVICE void transpose_in_quad(std::uint32_t (&v)[4], int q) {
   exchange_in_quad(v[0], v[2], q, 2), exchange_in_quad(v[1], v[3], q, 2);
 }
 
+/// The same of 16-bit values, two to a word: lane q holds m[j][q] in half j % 2 of w[j / 2] before, m[q][j] after.
+CODA_DEVICE void transpose_halves_in_quad(std::uint32_t (&w)[2], int q) {
+  exchange_in_quad(w[0], w[1], q, 2);  // now rows 2 (q / 2) and the next, of lanes q % 2 and q % 2 + 2
+  const bool odd = q % 2;
+  const std::uint32_t got =
+      __shfl_xor_sync(0xffffffffu, __byte_perm(w[0], w[1], odd ? 0x5410 : 0x7632), 1);  // the other row's
+  w[0] = __byte_perm(w[0], got, odd ? 0x3254 : 0x5410);
+  w[1] = __byte_perm(w[1], got, odd ? 0x3276 : 0x7610);
+}
+
 // The four lanes of a quad together move whole sectors of 32 bytes. Chunks of 8 and 16 bytes do that as they are. Of
 // 4-byte chunks a lane trades two with its neighbour and moves two runs of two. Of 2-byte chunks a lane gathers four
-// into one run; those are exchanged as floats.
+// into one run.
 template <class G, class T, Width W>
 inline constexpr int kChunkBytes = kChunk<G, W> * static_cast<int>(sizeof(T));
 /// Bytes of one access in a quad: what the rows of a port's matrix are aligned to.
@@ -199,11 +209,8 @@ CODA_DEVICE void store_row(Quad, T* row, const Fragment<float, Count, W>& f, int
       store_words(row + column, w, column < valid);
     }
   } else {
-    std::uint32_t v[4];
-    CODA_UNROLL for (int j = 0; j < 4; ++j) v[j] = __float_as_uint(f.v[j]);
-    transpose_in_quad(v, q);
-    const std::uint32_t w[2] = {pack(T(), __uint_as_float(v[0]), __uint_as_float(v[1])),
-                                pack(T(), __uint_as_float(v[2]), __uint_as_float(v[3]))};
+    std::uint32_t w[2] = {pack(T(), f.v[0], f.v[1]), pack(T(), f.v[2], f.v[3])};
+    transpose_halves_in_quad(w, q);
     store_words(row + 4 * q, w, 4 * q < valid);
   }
 }

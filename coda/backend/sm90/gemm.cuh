@@ -119,7 +119,7 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
   const int clusters_m = ceil_tiles(call.m, Config::kM * Config::kClusterM);
   const int clusters_n = ceil_tiles(call.n, Config::kN * Config::kClusterN);
   const typename Kernel::Params params{.shape = shape,
-                                       .order = {clusters_m, clusters_n, raster.band, raster.along_m},
+                                       .order = TileOrder(clusters_m, clusters_n, raster.band, raster.along_m),
                                        .mainloop = Types::Mainloop::to_underlying_arguments(shape, operands, nullptr),
                                        .epilogue = epilogue};
   constexpr int kBlocks = Config::kClusterM * Config::kClusterN;  // of a cluster
