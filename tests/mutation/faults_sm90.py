@@ -280,6 +280,9 @@ FAULTS = [
         "residual",
         many_tiles,
     ),
+    (EPILOGUE, "shared.c.full[i % kTeams][stage];", "shared.c.full[0][stage];", "residual", many_tiles),
+    (EPILOGUE, "wait(phase(i / kTeams, s));", "wait(phase(i, s));", "residual", many_tiles),
+    (FRAGMENT, "got, odd ? 0x3254 : 0x5410);", "got, 0x5410);", "glu"),
     (EPILOGUE, "at.row = at.warp_row + thread % 32 / 4;", "at.row = at.warp_row + thread % 32 / 8;", "norm"),
     (EPILOGUE, "worker.load_columns(sub_n + 1);", "worker.load_columns(sub_n);", "residual"),
     # ---- the kernel around it

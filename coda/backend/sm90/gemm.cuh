@@ -4,8 +4,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstdint>
-#include <memory>
 #include <utility>
 
 #include "coda/backend/sm90/kernel.cuh"
@@ -69,135 +67,65 @@ constexpr std::int64_t pitch_bytes(std::int64_t rows, std::int64_t pitch, std::i
   return rows > 1 ? pitch * element : (pitch * element + 15) / 16 * 16;
 }
 
-/// An address and a byte pitch.
-using Place = std::pair<const void*, std::int64_t>;
-/// Of a carried port; null if it is absent in this call.
+/// Address and byte pitch of a carried port; null if it is absent in this call.
 template <int Number, class Program>
-Place carried_matrix(const Program& program, std::int64_t rows) {
-  Place found{nullptr, 16};
+std::pair<void*, std::int64_t> carried_matrix(const Program& program, std::int64_t rows) {
+  std::pair<void*, std::int64_t> found{nullptr, 16};
   visit_port<Number>(program, [&](const auto& port) {
     if constexpr (requires { port.width, port.pitch; }) {
       using Element = std::remove_pointer_t<decltype(port.data)>;
-      if (port.data) found = {port.data, pitch_bytes(rows, port.pitch, sizeof(Element))};
+      if (port.data)
+        found = {const_cast<void*>(static_cast<const void*>(port.data)),
+                 pitch_bytes(rows, port.pitch, sizeof(Element))};
     }
   });
   return found;
 }
 
-/// All that a kernel's arguments depend on, but for its program's.
-template <int Carried>
-struct LaunchKey {
-  int device = -1;
-  Raster raster;
-  std::int64_t m, n, k;
-  Place a, b;
-  std::array<Place, Carried> carried;
-
-  bool operator==(const LaunchKey&) const = default;
-  std::size_t hash() const {
-    std::uint64_t x = static_cast<std::uint64_t>(m + 3 * n + 5 * k);
-    const auto mix = [&](const Place& p) { x = (x ^ reinterpret_cast<std::uintptr_t>(p.first)) * 0x9e3779b97f4a7c15u; };
-    mix(a), mix(b);
-    for (const Place& p : carried) mix(p);
-    return x >> 32;
-  }
-};
-template <class Kernel, class Key>
-struct Launch {
-  Key key;  // of no device: there is none
-  typename Kernel::Params params;
-  dim3 blocks;
-};
-/// A launch's place among those that the calling thread made last: making the copy engine's arguments anew would take
-/// as long as half of the launch itself.
-template <class Launch, class Key>
-Launch& recall(const Key& key) {
-  constexpr std::size_t kKept = 64;
-  thread_local std::unique_ptr<std::array<Launch, kKept>> kept;
-  if (!kept) kept = std::make_unique<std::array<Launch, kKept>>();
-  return (*kept)[key.hash() % kKept];
-}
-
-/// The arguments of a kernel, in which the program is still missing.
-template <class T, class Program, PortMask Absent, Layout L, class Config, class Launch>
-void make_launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixOf<const T> b, Raster raster,
-                 Launch& launch) {
+template <class T, class Program, PortMask Absent, Layout L, class Config>
+void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixOf<const T> b, const Program& program,
+            Raster raster, cudaStream_t stream) {
   using Types = KernelTypes<T, Program, Absent, L, Config>;
   using Kernel = typename Types::Kernel;
   using Element = typename Types::Element;
-  using Epilogue = typename Types::Epilogue;
   constexpr std::int64_t kElement = sizeof(Element);
 
+  prepare<Kernel>(call, device);
   const typename Kernel::Shape shape{static_cast<int>(call.m), static_cast<int>(call.n), static_cast<int>(call.k), 1};
   typename Types::Mainloop::Arguments operands{};
   operands.ptr_A = reinterpret_cast<const Element*>(a.data);
   operands.ptr_B = reinterpret_cast<const Element*>(b.data);
-  cute::get<Types::kAIsKMajor ? 0 : 1>(operands.dA) = launch.key.a.second / kElement;
-  cute::get<Types::kBIsKMajor ? 0 : 1>(operands.dB) = launch.key.b.second / kElement;
+  cute::get<Types::kAIsKMajor ? 0 : 1>(operands.dA) = pitch_bytes(a.rows, a.pitch, kElement) / kElement;
+  cute::get<Types::kBIsKMajor ? 0 : 1>(operands.dB) = pitch_bytes(b.rows, b.pitch, kElement) / kElement;
+  using Epilogue = typename Types::Epilogue;
   typename Epilogue::Params epilogue{};
+  epilogue.program = program;
   epilogue.rows = static_cast<int>(call.m), epilogue.cols = static_cast<int>(call.n);
-  const auto map = [&]<int Bytes>(const Place& place, int rows) {
-    return tensor_map<Bytes>(call, const_cast<void*>(place.first), call.m, call.n, place.second, rows,
-                             Config::kSubtileN);
-  };
-  if (const Place& d = launch.key.carried[Epilogue::kLoads]; d.first) {
-    epilogue.d = map.template operator()<Epilogue::kD.bytes()>(d, Epilogue::SlabD::kRows);
+  if (auto [d, pitch] = carried_matrix<Epilogue::kD.port>(program, call.m); d) {
+    epilogue.d =
+        tensor_map<Epilogue::kD.bytes()>(call, d, call.m, call.n, pitch, Epilogue::SlabD::kRows, Config::kSubtileN);
     epilogue.stores = true;
   }
   Epilogue::each_load([&]<int Number>() {
-    constexpr int kBytes = Epilogue::kC.port[Number].bytes();
-    const Place& c = launch.key.carried[Number];
-    epilogue.loads[Number] = c.first != nullptr;
+    constexpr Carried kLoad = Epilogue::kC.port[Number];
+    const auto [c, pitch] = carried_matrix<kLoad.port>(program, call.m);
+    epilogue.loads[Number] = c != nullptr;
     // The copy engine wants some matrix in the place of one that is absent; nothing inside of it is read.
     epilogue.c[Number] =
-        c.first ? map.template operator()<kBytes>(c, Config::kSubtileM)
-                : tensor_map<kBytes>(call, const_cast<T*>(a.data), 1, 8, 64, Config::kSubtileM, Config::kSubtileN);
+        c ? tensor_map<kLoad.bytes()>(call, c, call.m, call.n, pitch, Config::kSubtileM, Config::kSubtileN)
+          : tensor_map<kLoad.bytes()>(call, const_cast<T*>(a.data), 1, 8, 64, Config::kSubtileM, Config::kSubtileN);
   });
 
   const int clusters_m = ceil_tiles(call.m, Config::kM * Config::kClusterM);
   const int clusters_n = ceil_tiles(call.n, Config::kN * Config::kClusterN);
-  launch.params = {.shape = shape,
-                   .order = TileOrder(clusters_m, clusters_n, raster.band, raster.along_m),
-                   .mainloop = Types::Mainloop::to_underlying_arguments(shape, operands, nullptr),
-                   .epilogue = epilogue};
+  const typename Kernel::Params params{.shape = shape,
+                                       .order = TileOrder(clusters_m, clusters_n, raster.band, raster.along_m),
+                                       .mainloop = Types::Mainloop::to_underlying_arguments(shape, operands, nullptr),
+                                       .epilogue = epilogue};
   constexpr int kBlocks = Config::kClusterM * Config::kClusterN;  // of a cluster
-  const int clusters = std::min(clusters_m * clusters_n, device.multiprocessors / kBlocks);
-  launch.blocks = dim3(static_cast<unsigned>(clusters * Config::kClusterM), Config::kClusterN);
-}
-
-template <class T, class Program, PortMask Absent, Layout L, class Config>
-void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixOf<const T> b, const Program& program,
-            Raster raster, cudaStream_t stream) {
-  using Kernel = typename KernelTypes<T, Program, Absent, L, Config>::Kernel;
-  using Epilogue = typename Kernel::Epilogue;
-  using Key = LaunchKey<Epilogue::kLoads + 1>;
-
-  prepare<Kernel>(call, device);
-  Key key{.device = device.number,
-          .raster = raster,
-          .m = call.m,
-          .n = call.n,
-          .k = call.k,
-          .a = {a.data, pitch_bytes(a.rows, a.pitch, sizeof(T))},
-          .b = {b.data, pitch_bytes(b.rows, b.pitch, sizeof(T))},
-          .carried = {}};
-  Epilogue::each_load(
-      [&]<int Number>() { key.carried[Number] = carried_matrix<Epilogue::kC.port[Number].port>(program, call.m); });
-  key.carried[Epilogue::kLoads] = carried_matrix<Epilogue::kD.port>(program, call.m);
-  auto& launch = recall<Launch<Kernel, Key>>(key);
-  if (launch.key != key) {
-    launch.key = key;
-    try {
-      make_launch<T, Program, Absent, L, Config>(call, device, a, b, raster, launch);
-    } catch (...) {
-      launch.key.device = -1;
-      throw;
-    }
-  }
-  launch.params.epilogue.program = program;
-
+  const int clusters = std::min(params.order.count(), device.multiprocessors / kBlocks);
   cudaLaunchConfig_t config{};
-  config.gridDim = launch.blocks;
+  config.gridDim = dim3(static_cast<unsigned>(clusters * Config::kClusterM), Config::kClusterN);
   config.blockDim = Kernel::kThreads;
   config.dynamicSmemBytes = Kernel::kSharedBytes;
   config.stream = stream;
@@ -206,7 +134,7 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
   cluster.val.clusterDim = {Config::kClusterM, Config::kClusterN, 1};
   config.attrs = &cluster;
   config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, start<Kernel>, launch.params), call, "cudaLaunchKernelEx");
+  check(cudaLaunchKernelEx(&config, start<Kernel>, params), call, "cudaLaunchKernelEx");
 }
 
 /// A fused kernel that folds over heads takes tiles of whole heads.
