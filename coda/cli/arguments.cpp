@@ -28,8 +28,6 @@ std::string closest_names(const std::string& name) {
 
 }  // namespace
 
-std::string to_string(const Shape& s) { return fmt::format("{}x{}x{}", s.m, s.n, s.k); }
-
 void add_case_arguments(CLI::App& command, CaseArguments& a) {
   command.add_option("programs", a.programs, "Programs by name, as `coda programs` lists them; none: all of them");
   command.add_option("--backend", a.backend, "cpu or sm90")->capture_default_str();

@@ -8,16 +8,11 @@
 #include <vector>
 
 #include "coda/cli/catalog.h"
+#include "coda/cli/shape.h"
 #include "coda/core/tensor.h"
 #include "coda/ops/ops.h"
 
 namespace coda::cli {
-
-/// M, N, K of a product: (M, K) times (K, N).
-struct Shape {
-  std::int64_t m = 0, n = 0, k = 0;
-};
-std::string to_string(const Shape& shape);
 
 /// Lists of names as they were typed; the functions below give them a meaning.
 struct CaseArguments {

@@ -2,9 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -12,6 +10,7 @@
 #include <string>
 
 #include "coda/cli/commands.h"
+#include "coda/cli/interrupt.h"
 #include "coda/cli/threads.h"
 #include "coda/core/error.h"
 #include "coda/nn/compare.h"
@@ -29,28 +28,6 @@ struct Arguments {
   std::int64_t compare = 0;
   int threads = 0;
   bool resume = false, json = false, quiet = false;
-};
-
-std::atomic<bool> interrupt_seen{false};
-
-/// While it lives, the first Ctrl-C (or SIGTERM) asks the run to stop; a second one kills it.
-class CatchInterrupt {
- public:
-  CatchInterrupt() {
-    struct sigaction action {};
-    action.sa_handler = [](int) { interrupt_seen = true; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    for (std::size_t i = 0; i < 2; ++i) ::sigaction(kSignals[i], &action, &before_[i]);
-  }
-  CatchInterrupt(const CatchInterrupt&) = delete;
-  CatchInterrupt& operator=(const CatchInterrupt&) = delete;
-  ~CatchInterrupt() {
-    for (std::size_t i = 0; i < 2; ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
-  }
-
- private:
-  static constexpr int kSignals[] = {SIGINT, SIGTERM};
-  struct sigaction before_[2];
 };
 
 nlohmann::ordered_json number(double x) { return std::isfinite(x) ? nlohmann::ordered_json(x) : nullptr; }
@@ -96,7 +73,7 @@ void train(Arguments& args) {
   if (!args.quiet) describe(trainer->options());
   if (!args.resume && args.minutes > 0) choose_steps(*trainer, args.minutes, args.train.steps, args.quiet);
   const CatchInterrupt signals;
-  args.run.interrupted = [] { return interrupt_seen.load(); };
+  args.run.interrupted = CatchInterrupt::seen;
   const nn::TrainResult result = trainer->run(args.run);
   if (args.json) {
     print_json(result, args.run.out.string());
@@ -109,9 +86,7 @@ void train(Arguments& args) {
   std::fflush(stdout);
   if (result.interrupted) {
     fmt::print(stderr, "interrupted; go on with: coda train --resume --out {}\n", args.run.out.string());
-    // As if the signal had not been caught, so that a shell's loop ends too.
-    std::signal(SIGINT, SIG_DFL);
-    std::raise(SIGINT);
+    CatchInterrupt::end_process();
   }
 }
 
