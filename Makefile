@@ -10,7 +10,7 @@ CUDA_MINUTES ?= 60
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 export PATH := $(PATH):/usr/local/cuda/bin
 
-SOURCES = $(shell find coda tests bench examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
+SOURCES = $(shell find coda tests examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 build = cmake --preset $(1) && cmake --build --preset $(1) -j $(JOBS)
 
 .PHONY: help setup setup-test demo test test-cpu test-asan test-mutation test-cuda-compile test-hf bench format format-check lint gpu-build gpu-test gpu-bench plots clean

@@ -3,9 +3,10 @@
 # host's time for a call, the small kernels beside a copy, and a layer beside its products. Writes
 # results/<gpu>/{kernels,host,small,layer}.json.
 #
-#   gpu_bench.sh [--peers] [--quick] [arguments of gpu_kernels]
+#   gpu_bench.sh [--peers] [--quick] [options of coda bench, such as --rounds 20]
 #     --peers: also eager PyTorch, torch.compile and QuACK, where PYTHON (python3) has them: peers.json, in four minutes
-#     --quick: 2048, 4096 and 8192 only, in less than a minute
+#     --quick: 2048, 4096 and 8192 only, and the host's time, in less than a minute
+# CODA_PREBUILT=1: run build/cuda as it is. CODA_COMMIT: what was measured, where that is no git checkout.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/local/cuda/bin"
@@ -15,37 +16,36 @@ command -v nvidia-smi >/dev/null || {
   exit 1
 }
 gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
-driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
 name=$(echo "${gpu#NVIDIA }" | tr 'A-Z ' 'a-z_')
 commit=${CODA_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
 [[ -z $(git status --porcelain 2>/dev/null) ]] || commit=$commit-modified
-from=(--commit "$commit" --driver "$driver" --date "$(date -u +%F)")
 
 peers=
 if [[ ${1:-} == --peers ]]; then
   peers=yes
   shift
 fi
-programs=(gpu_kernels)
-[[ ${1:-} == --quick ]] || programs+=(gpu_layer gpu_small)
+# Both the programs' and the plain product's first call must be the first of a process.
+runs=("host,kernels,few-rows,models,layer" small)
+if [[ ${1:-} == --quick ]]; then
+  runs=("host,kernels")
+  shift
+fi
 if [[ -z ${CODA_PREBUILT:-} ]]; then
   cmake --preset cuda >/dev/null
-  cmake --build --preset cuda --target "${programs[@]}"
+  cmake --build --preset cuda --target coda_cli
 fi
-mkdir -p "results/$name"
-for program in "${programs[@]}"; do
-  out=results/$name/${program#gpu_}.json
-  case $program in
-    gpu_kernels) build/cuda/bench/gpu_kernels --out "$out" --host "results/$name/host.json" "${from[@]}" "$@" ;;
-    *) "build/cuda/bench/$program" --out "$out" "${from[@]}" ;;
-  esac
-  echo "gpu_bench: wrote $out"
+for suites in "${runs[@]}"; do
+  build/cuda/coda bench --backend sm90 --suite "$suites" --out "results/$name/" --commit "$commit" "$@"
 done
+echo "gpu_bench: wrote results/$name/"
 
 [[ -n $peers ]] || exit 0
 python=${PYTHON:-python3}
 if "$python" -c 'import torch' 2>/dev/null; then
-  "$python" bench/peers/peers.py --out "results/$name/peers.json" "${from[@]}"
+  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
+  "$python" bench/peers/peers.py --out "results/$name/peers.json" --commit "$commit" --driver "$driver" \
+    --date "$(date -u +%F)"
 else
   echo "gpu_bench: --peers: skipped: $python has no PyTorch" >&2
 fi

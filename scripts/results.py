@@ -8,7 +8,7 @@ RESULTS = ROOT / "results"
 IMAGES = ROOT / "docs/images"
 DEVICE = "h200"
 
-# hidden, ffn, heads, kv heads, head dim, vocabulary; as in bench/gpu/gpu_kernels.cpp
+# hidden, ffn, heads, kv heads, head dim, vocabulary; as in coda/cli/sm90/groups.cpp
 MODELS = {
     "LLaMA-3 1B": (2048, 8192, 32, 8, 64, 128256),
     "LLaMA-3 8B": (4096, 14336, 32, 8, 128, 128256),

@@ -27,7 +27,7 @@ class Shape:
         return (self.q_heads + 2 * self.kv_heads) * self.head_dim
 
 
-# LLaMA-3 1B, 8B and 70B, as in bench/gpu/gpu_layer.cpp.
+# LLaMA-3 1B, 8B and 70B, as in coda/cli/sm90/layer.cpp.
 SHAPES = [Shape(2048, 8192, 32, 8, 64), Shape(4096, 14336, 32, 8, 128), Shape(8192, 28672, 64, 8, 128)]
 
 

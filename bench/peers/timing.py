@@ -1,4 +1,4 @@
-"""Times work on the GPU as bench/gpu/timing.h does: graph replay, L2 flushed before each, candidates in turn, medians."""
+"""Times work on the GPU as `coda bench` does: graph replay, L2 flushed before each, candidates in turn, medians."""
 
 import statistics
 import time

@@ -1,4 +1,5 @@
-// `coda bench`: each fused program beside the bare product of the same library and beside the unfused chain.
+// `coda bench`: each fused program beside the bare product of the same library and, on the CPU, beside the unfused
+// chain.
 #include <fmt/format.h>
 #include <omp.h>
 
@@ -6,9 +7,11 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "coda/cli/arguments.h"
 #include "coda/cli/bench_case.h"
+#include "coda/cli/bench_sm90.h"
 #include "coda/cli/commands.h"
 #include "coda/cli/progress.h"
 #include "coda/cli/table.h"
@@ -20,8 +23,12 @@ namespace {
 using json = nlohmann::ordered_json;
 
 struct Arguments : CaseArguments {
-  int rounds = 15;
+  std::optional<int> rounds;
   bool as_json = false, derivatives = false;
+  std::vector<std::string> suites;
+  std::string out, commit;
+
+  int cpu_rounds() const { return rounds.value_or(15); }
 };
 
 struct Row {
@@ -91,11 +98,11 @@ void print_table(const std::vector<Row>& rows) {
 }
 
 json header(const Arguments& a) {
-  return {{"command", "bench"}, {"backend", a.backend}, {"threads", omp_get_max_threads()}, {"rounds", a.rounds}};
+  return {{"command", "bench"}, {"backend", a.backend}, {"threads", omp_get_max_threads()}, {"rounds", a.cpu_rounds()}};
 }
 
 void bench_derivatives(const Arguments& a) {
-  const auto rows = measure_derivatives(a.rounds);
+  const auto rows = measure_derivatives(a.cpu_rounds());
   if (a.as_json) {
     json j = header(a);
     j["derivatives"] = json::array();
@@ -115,11 +122,25 @@ void bench_derivatives(const Arguments& a) {
   table.print(2);
 }
 
+/// An option that only the other backend has.
+void refuse(const char* option, bool given, const char* backend) {
+  if (given) throw CLI::ValidationError(option, fmt::format("expected with --backend {} only", backend));
+}
+
 void bench(const Arguments& a) {
-  if (parse_backend(a.backend) != ops::Backend::cpu)
-    throw Error(Status::unsupported,
-                "bench: --backend: expected cpu, got sm90: GPU speed is measured by the executables in bench/gpu");
-  if (a.rounds < 1) throw CLI::ValidationError("--rounds", fmt::format("expected at least 1, got {}", a.rounds));
+  if (a.rounds && *a.rounds < 1)
+    throw CLI::ValidationError("--rounds", fmt::format("expected at least 1, got {}", *a.rounds));
+  if (parse_backend(a.backend) == ops::Backend::sm90) {
+    refuse("--derivatives", a.derivatives, "cpu");
+    for (const DType t : parse_dtypes(a.dtypes))
+      if (t != DType::bf16)
+        throw CLI::ValidationError("--dtype",
+                                   fmt::format("expected bf16, which --backend sm90 times, got {}", coda::name_of(t)));
+    return bench_sm90({a.programs, a.suites, a.shapes, a.layouts, a.rounds, a.as_json, a.out, a.commit});
+  }
+  refuse("--suite", !a.suites.empty(), "sm90");
+  refuse("--out", !a.out.empty(), "sm90");
+  refuse("--commit", !a.commit.empty(), "sm90");
   if (a.derivatives) return bench_derivatives(a);
   std::vector<Row> rows = rows_of(a);
   CaseProgress progress("bench", static_cast<std::int64_t>(rows.size()));
@@ -128,7 +149,7 @@ void bench(const Arguments& a) {
     progress.update(static_cast<std::int64_t>(i), fmt::format("{} {}", r.entry->name, to_string(r.shape)));
     BenchCase c(r.type, r.layout, r.shape);
     r.entry->bench(c);
-    r.times = measure(c, a.rounds);
+    r.times = measure(c, a.cpu_rounds());
   }
   progress.finish();
   if (!a.as_json) return print_table(rows);
@@ -158,18 +179,39 @@ void add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Time programs beside the bare product and the unfused chain");
   const auto a = std::make_shared<Arguments>();
   add_case_arguments(*command, *a);
-  command->add_option("--rounds", a->rounds, "Timed calls of each, in turn; medians are shown")->capture_default_str();
-  command->add_flag("--derivatives", a->derivatives, "Time SwiGLU's derived backward beside one written by hand");
+  command->add_option("--rounds", a->rounds,
+                      "Timed calls of each, in turn; medians are shown (cpu: 15; sm90: up to 40, a layer 20)");
   command->add_flag("--json", a->as_json, "Print one JSON document");
+  command->add_flag("--derivatives", a->derivatives, "cpu: time SwiGLU's derived backward beside one written by hand");
+  command
+      ->add_option("--suite", a->suites, "sm90: kernels, few-rows, models, layer, small, host or all: a list by commas")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command->add_option("--out", a->out,
+                      "sm90: write results to this file, or to {kernels,host,small,layer}.json in this folder");
+  command->add_option("--commit", a->commit, "sm90: what these files say was measured, if not this build's commit");
   command->footer(
+      "On the CPU: bf16, nt and nn, 1024x1024x1024 and 2048x2048x2048 unless asked otherwise.\n"
       "bare: oneDNN's product of the same shape and type, alone. unfused: that product, stored, then all the rest in\n"
       "one vectorised pass over memory on the same threads (the fewest passes that a chain can have). The three are\n"
       "timed in turn, on random data; above 1 in bare/fused or unfused/fused the fused program is faster.\n"
-      "Defaults: bf16, nt and nn, 1024x1024x1024 and 2048x2048x2048.\n"
+      "On a Hopper GPU: bf16, each program in the layout that models run it in unless --layout says otherwise, beside\n"
+      "cuBLASLt's bare product; ratio: that product's time over the program's. A wrong name lists the programs. "
+      "Suites:\n"
+      "  kernels   M = N = K = 2048, 4096 and 8192 (the default, if --shape gives none)\n"
+      "  few-rows  1 to 1024 rows, as one kernel and as cuBLASLt's product and a kernel behind it, too\n"
+      "  models    the products of LLaMA-3 1B, 8B, 70B and Qwen3-8B, 16384 tokens\n"
+      "  layer     a whole layer, forward and backward, beside the sum of its bare products\n"
+      "  small     the kernels between the programs beside a copy of as many bytes\n"
+      "  host      what the caller of a program waits; measured first, since it tells a process's first calls\n"
       "Examples:\n"
       "  coda bench\n"
       "  coda bench gemm_rms_swiglu gemm_swiglu_backward --dtype bf16,fp32 --shape 2048x2048x2048\n"
-      "  coda bench --derivatives");
+      "  coda bench --derivatives\n"
+      "  coda bench --backend sm90                                                   less than a minute\n"
+      "  coda bench --backend sm90 gemm_rms_swiglu --shape 512x28672x4096,4096x28672x4096\n"
+      "  coda bench --backend sm90 gemm_rms --layout nt,nn --suite models,few-rows --json\n"
+      "  coda bench --backend sm90 --suite all --out results/mine/                   some minutes");
   command->callback([a] { bench(*a); });
 }
 

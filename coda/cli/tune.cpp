@@ -4,17 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "bench/gpu/groups.h"
 #include "coda/backend/sm90/choice.h"
-#include "coda/backend/sm90/timing.h"
 #include "coda/cli/arguments.h"
 #include "coda/cli/commands.h"
+#include "coda/cli/interrupt.h"
 #include "coda/cli/progress.h"
+#include "coda/cli/result_file.h"
+#include "coda/cli/sm90/groups.h"
+#include "coda/cli/sm90/meter.h"
+#include "coda/cli/sm90/records.h"
 #include "coda/cli/table.h"
 #include "coda/core/build_info.h"
 #include "coda/core/error.h"
@@ -38,7 +39,7 @@ constexpr Choice kUnfused{.way = Way::unfused};
 
 struct Row {
   std::string program;
-  bench::Shape shape;
+  Shape shape;
   Layout layout;
   Choice choice, rule;
   double ms, rule_ms, unfused_ms;
@@ -68,19 +69,17 @@ std::vector<bench::Group> groups_of(const Arguments& a) {
     if (std::none_of(all.begin(), all.end(), [&](const bench::Program& p) { return *p.tunes && p.tunes == name; }))
       throw CLI::ValidationError("programs", fmt::format("expected some of {}, got `{}`", tunable_names(), name));
   }
-  bench::Groups groups;
-  for (const Shape& s : parse_shapes(a.shapes)) groups.add_all({s.m, s.n, s.k});
-  if (a.shapes.empty()) groups = bench::standard_groups(false);
-  std::vector<bench::Group> out;
-  for (bench::Group g : groups.all()) {
-    std::erase_if(g.programs, [&](const bench::Program* p) { return !wanted(*p, a) || g.shape.n % p->columns != 0; });
-    if (!g.programs.empty()) out.push_back(std::move(g));
-  }
-  return out;
+  bench::Selection selection;
+  for (const bench::Program& p : bench::programs())
+    if (wanted(p, a)) selection.programs.push_back(&p);
+  bench::Groups groups(std::move(selection));
+  for (const Shape& s : parse_shapes(a.shapes)) groups.add_all(s);
+  if (a.shapes.empty()) groups.add_squares(), groups.add_few_rows(), groups.add_models();
+  return groups.all();
 }
 
 /// Unfused, and each configuration with each raster, the rule's among them.
-std::vector<Choice> choices_of(const sm90::FusedProgram& program, const bench::Shape& s) {
+std::vector<Choice> choices_of(const sm90::FusedProgram& program, const Shape& s) {
   std::vector<Choice> all{kUnfused};
   if (!sm90::sides_fit(s.n, s.k)) return all;
   const auto add = [&](const Choice& c) {
@@ -100,18 +99,18 @@ class Tuner {
   explicit Tuner(int multiprocessors) : multiprocessors_(multiprocessors) {}
 
   Row measure(const bench::Group& group, const bench::Program& program, const bench::Arguments& arguments) {
-    const bench::Shape& s = group.shape;
+    const Shape& s = group.shape;
     const sm90::FusedProgram& fused = *sm90::find_fused(program.tunes);
     const Choice rule = sm90::sides_fit(s.n, s.k) ? fused.rule(s.m, s.n, multiprocessors_) : kUnfused;
     std::vector<Measured> all;
     for (const Choice& choice : choices_of(fused, s)) {
       const auto launch = [&](void* stream) {
         sm90::set_choice(choice);
-        program.run(arguments, stream);
+        program.run(arguments, group.layout, stream);
         sm90::set_way(Way::automatic);
       };
       const std::string label = fmt::format("{} {}", program.tunes, sm90::text_of(choice));
-      all.push_back({choice, std::make_unique<sm90::Candidate>(label, launch, flush_, stream_.get())});
+      all.push_back({choice, meter_.candidate(label, launch)});
     }
     // A short look at all, then a long one at those that may be the best.
     rounds(all, 3, 1);
@@ -134,14 +133,14 @@ class Tuner {
             .unfused_ms = unfused_ms};
   }
 
-  const bench::Noise& noise() const { return noise_; }
+  const bench::Noise& noise() const { return meter_.noise(); }
 
  private:
   void rounds(const std::vector<Measured>& all, int count, int warm_up) {
     std::vector<sm90::Candidate*> candidates;
     candidates.reserve(all.size());
     for (const Measured& m : all) candidates.push_back(m.candidate.get());
-    sm90::interleave(candidates, stream_.get(), count, warm_up);
+    meter_.interleave(candidates, count, warm_up);
   }
   static const Measured& fastest(const std::vector<Measured>& all) {
     return *std::min_element(all.begin(), all.end(), [](const Measured& x, const Measured& y) {
@@ -150,43 +149,17 @@ class Tuner {
   }
 
   int multiprocessors_;
-  sm90::Stream stream_;
-  bench::Noise noise_;
-  sm90::DeviceBuffer flush_{std::size_t{256} << 20};
+  bench::Meter meter_;
 };
 
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
-}
-/// The display driver's version, which CUDA does not tell.
-std::string driver() {
-  std::ifstream file("/proc/driver/nvidia/version");
-  for (std::string word; file >> word;)
-    if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos) return word;
-  return "unknown";
-}
-std::string version(int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); }
-
 json as_json(const sm90::DeviceInfo& device, const std::vector<Row>& rows, double seconds) {
-  json j{{"command", "tune"},
-         {"device", device.name},
-         {"multiprocessors", device.multiprocessors},
-         {"driver", driver()},
-         {"cuda_driver", version(device.driver)},
-         {"cuda", version(device.runtime)},
-         {"cutlass", device.cutlass},
-         {"cublaslt", device.cublaslt},
-         {"commit", build_info().commit},
-         {"date", today()},
-         {"seconds", std::round(seconds)},
-         {"method",
-          "graph replay, L2 flushed before each, interleaved, medians; another choice than the rule's where it "
-          "is more than 2 % faster"},
-         {"records", json::array()}};
-  const auto rounded = [](double ms) { return std::round(ms * 1e5) / 1e5; };
+  json j{{"command", "tune"}, {"multiprocessors", device.multiprocessors}};
+  j.update(provenance(device, build_info().commit));
+  j.update({{"seconds", std::round(seconds)},
+            {"method",
+             "graph replay, L2 flushed before each, interleaved, medians; another choice than the rule's where it "
+             "is more than 2 % faster"},
+            {"records", json::array()}});
   for (const Row& r : rows)
     j["records"].push_back({{"program", r.program},
                             {"dtype", "bf16"},
@@ -198,28 +171,16 @@ json as_json(const sm90::DeviceInfo& device, const std::vector<Row>& rows, doubl
                             {"config", r.choice.config},
                             {"band", r.choice.raster.band},
                             {"along", r.choice.raster.along_m ? "m" : "n"},
-                            {"ms", rounded(r.ms)},
-                            {"rule_ms", rounded(r.rule_ms)},
-                            {"unfused_ms", rounded(r.unfused_ms)}});
+                            {"ms", bench::rounded(r.ms, 5)},
+                            {"rule_ms", bench::rounded(r.rule_ms, 5)},
+                            {"unfused_ms", bench::rounded(r.unfused_ms, 5)}});
   return j;
-}
-
-/// One record a line: a table that is compared and kept in a repository.
-std::string lines_of(json j) {
-  const json records = j["records"];
-  j.erase("records");
-  std::string text = j.dump(2);
-  text.resize(text.size() - 2);  // without "\n}"
-  text += ",\n  \"records\": [\n";
-  for (std::size_t i = 0; i < records.size(); ++i)
-    text += "    " + records[i].dump() + (i + 1 < records.size() ? ",\n" : "\n");
-  return text + "  ]\n}\n";
 }
 
 void print(const std::vector<Row>& rows) {
   Table table({"program", "layout", "shape", "choice", "ms", "rule ms", "unfused ms", "rule/choice"});
   for (const Row& r : rows)
-    table.add({r.program, coda::name_of(r.layout), to_string({r.shape.m, r.shape.n, r.shape.k}),
+    table.add({r.program, coda::name_of(r.layout), to_string(r.shape),
                r.choice == r.rule ? "the rule's" : sm90::text_of(r.choice), fmt::format("{:.4f}", r.ms),
                fmt::format("{:.4f}", r.rule_ms), fmt::format("{:.4f}", r.unfused_ms),
                fmt::format("{:.2f}", r.rule_ms / r.ms)});
@@ -230,12 +191,7 @@ void tune(const Arguments& a) {
   const std::vector<bench::Group> groups = groups_of(a);
   if (std::string why; !sm90::available(&why))
     throw Error(Status::unsupported, fmt::format("tune: expected a Hopper GPU, but {}", why));
-  std::ofstream out;
-  if (!a.out.empty()) {  // before the minutes that measuring takes
-    out.open(a.out, std::ios::app);
-    if (!out) throw Error(Status::io_error, fmt::format("tune: --out: expected a file to write, got {}", a.out));
-    out.close();
-  }
+  if (!a.out.empty()) require_writable(a.out, "tune: --out");
   const sm90::DeviceInfo device = sm90::device_info();
   std::int64_t total = 0, done = 0;
   for (const bench::Group& g : groups) total += static_cast<std::int64_t>(g.programs.size());
@@ -246,18 +202,13 @@ void tune(const Arguments& a) {
     if (!g.fits_in_memory()) continue;
     const bench::Arguments arguments(g.shape, g.needs(), tuner.noise(), g.head_dim);
     for (const bench::Program* p : g.programs) {
-      progress.update(done++, fmt::format("{} {}", p->tunes, to_string({g.shape.m, g.shape.n, g.shape.k})));
+      progress.update(done++, fmt::format("{} {}", p->tunes, to_string(g.shape)));
       rows.push_back(tuner.measure(g, *p, arguments));
     }
   }
   progress.finish();
   const json j = as_json(device, rows, progress.seconds());
-  if (!a.out.empty()) {
-    out.open(a.out, std::ios::trunc);
-    out << lines_of(j);
-    out.close();
-    if (!out) throw Error(Status::io_error, fmt::format("tune: --out: could not write {}", a.out));
-  }
+  if (!a.out.empty()) write_result_file(a.out, j, "tune: --out");
   if (a.as_json) fmt::print("{}\n", j.dump(1));
   else print(rows);
 }
@@ -285,7 +236,7 @@ void add_tune(CLI::App& app) {
       "  coda tune --out my.json                                      two minutes or so\n"
       "  coda tune gemm_rms_swiglu --shape 512x28672x4096 --out my.json\n"
       "  CODA_TUNING=my.json coda info --explain gemm_rms_swiglu 512 28672 4096");
-  command->callback([a] { tune(*a); });
+  command->callback([a] { interruptible("tune", [&] { tune(*a); }); });
 }
 
 }  // namespace coda::cli

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -311,10 +312,42 @@ TEST(CodaBench, EveryProgramRuns) {
   EXPECT_GE(names_of(j.at("rows"), "program").size(), 20U);
 }
 
-TEST(CodaBench, OnlyTheCpuIsTimedHere) {
-  const CommandResult r = run_coda({"bench", "--backend", "sm90"});
-  EXPECT_EQ(r.status, 1);
-  EXPECT_HAS(r.err, "coda: error: bench: --backend");
+TEST(CodaBench, BackendThatIsNotThereIsNamed) {
+  if (json_of({"info", "--json"}).at("backends").at("sm90").at("available").get<bool>())
+    GTEST_SKIP() << "this machine has the sm90 backend";
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--suite", "all"}}) {
+    std::vector<std::string> arguments{"bench", "--backend", "sm90", "--out", testing::TempDir() + "coda_not_made/"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CommandResult r = run_coda(arguments);
+    EXPECT_EQ(r.status, 1);
+    EXPECT_EQ(r.out, "");
+    EXPECT_HAS(r.err, "coda: error: bench: --backend");
+    EXPECT_FALSE(std::filesystem::exists(testing::TempDir() + "coda_not_made"));
+  }
+}
+
+TEST(CodaBench, OptionsOfTheOtherBackendAreRefused) {
+  for (const char* option : {"--suite", "--out", "--commit"})
+    expect_usage_error({"bench", option, "kernels"}, {option, "--backend sm90"});
+  expect_usage_error({"bench", "--backend", "sm90", "--derivatives"}, {"--derivatives", "--backend cpu"});
+  expect_usage_error({"bench", "--backend", "sm90", "--dtype", "fp32"}, {"--dtype", "expected bf16", "fp32"});
+}
+
+TEST(CodaBench, WrongArgumentsForAGpuAreRefusedBeforeItIsLookedFor) {
+  const auto refused = [](std::vector<std::string> arguments, const std::vector<std::string>& parts) {
+    arguments.insert(arguments.begin(), {"bench", "--backend", "sm90"});
+    expect_usage_error(arguments, parts);
+  };
+  refused({"nonsense"}, {"`nonsense`", "gemm_rms_swiglu"});
+  refused({"--suite", "nonsense"}, {"--suite", "`nonsense`", "few-rows", "or all"});
+  refused({"--suite", "kernels", "--shape", "8x8x8"}, {"--shape", "--suite"});
+  refused({"--shape", "8x8"}, {"--shape", "expected MxNxK"});
+  refused({"gemm_rms_rope", "--shape", "64x192x64"}, {"--shape", "multiple of 128", "gemm_rms_rope", "64x192x64"});
+  refused({"--layout", "tt"}, {"--layout", "`tt`"});
+  refused({"--layout", "nn", "--suite", "layer"}, {"--layout", "layer", "`nn`"});
+  refused({"gemm", "--suite", "kernels,small"}, {"programs", "small", "`gemm`"});
+  refused({"--rounds", "0"}, {"--rounds", "at least 1"});
+  refused({"--suite", "all", "--out", testing::TempDir() + "one.json"}, {"--out", "folder", "one.json"});
 }
 
 TEST(CodaBench, DerivedAndWrittenBackwardAreTimed) {

@@ -47,12 +47,4 @@ class Candidate {
   std::vector<float> times_;
 };
 
-/// Warms up, then replays all candidates in turn (A B C A B C ...), since the chip's clock follows its power.
-template <class Candidates>
-void interleave(const Candidates& candidates, void* stream, int rounds, int warm_up = 10) {
-  for (int round = 0; round < rounds + warm_up; ++round) {
-    for (const auto& candidate : candidates) candidate->replay(stream, round >= warm_up);
-  }
-}
-
 }  // namespace coda::sm90

@@ -1,4 +1,4 @@
-#include "bench/gpu/programs.h"
+#include "coda/cli/sm90/programs.h"
 
 #include "coda/backend/sm90/run.h"
 #include "coda/programs/loss.h"
@@ -11,41 +11,50 @@ constexpr std::int64_t kElement = 2;  // bf16
 std::int64_t up_to_8(std::int64_t x) { return (x + 7) / 8 * 8; }
 ops::Target on(void* stream) { return {ops::Backend::sm90, stream}; }
 
-void run_gemm(const Arguments& x, void* stream) { ops::gemm({.a = x.a, .b = x.b_nt, .out = x.out, .on = on(stream)}); }
-void run_gemm_bias(const Arguments& x, void* stream) {
-  ops::gemm({.a = x.a, .b = x.b_nt, .bias = x.weight, .out = x.out, .on = on(stream)});
+void run_gemm(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm({.a = x.a(layout), .b = x.b(layout), .layout = layout, .out = x.out, .on = on(stream)});
 }
-void run_gemm_rms(const Arguments& x, void* stream) {
-  ops::gemm_norm({.a = x.a, .b = x.b_nt, .norm = {.rstd = x.rstd}, .out = x.out, .on = on(stream)});
+void run_gemm_bias(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm({.a = x.a(layout), .b = x.b(layout), .layout = layout, .bias = x.weight, .out = x.out, .on = on(stream)});
+}
+void run_gemm_rms(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm_norm(
+      {.a = x.a(layout), .b = x.b(layout), .layout = layout, .norm = {.rstd = x.rstd}, .out = x.out, .on = on(stream)});
 }
 ops::Norm layernorm(const Arguments& x) {
   return {.rstd = x.rstd, .mean = x.mean, .u = x.column_sum, .c = x.column_sum};
 }
-void run_gemm_layernorm(const Arguments& x, void* stream) {
-  ops::gemm_norm({.a = x.a, .b = x.b_nt, .norm = layernorm(x), .out = x.out, .on = on(stream)});
+void run_gemm_layernorm(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm_norm(
+      {.a = x.a(layout), .b = x.b(layout), .layout = layout, .norm = layernorm(x), .out = x.out, .on = on(stream)});
 }
-void run_gemm_layernorm_gelu(const Arguments& x, void* stream) {
-  ops::gemm_norm({.a = x.a,
-                  .b = x.b_nt,
+void run_gemm_layernorm_gelu(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm_norm({.a = x.a(layout),
+                  .b = x.b(layout),
+                  .layout = layout,
                   .norm = layernorm(x),
                   .activation = ops::Activation::gelu_tanh,
                   .preact = x.second,
                   .out = x.out,
                   .on = on(stream)});
 }
-void run_swiglu(const Arguments& x, void* stream, bool keep) {
-  ops::gemm_norm_glu({.a = x.a,
-                      .b = x.b_nt,
+void run_swiglu(const Arguments& x, Layout layout, void* stream, bool keep) {
+  ops::gemm_norm_glu({.a = x.a(layout),
+                      .b = x.b(layout),
+                      .layout = layout,
                       .norm = {.rstd = x.rstd},
                       .preact = keep ? x.out : Matrix(),
                       .out = x.half,
                       .on = on(stream)});
 }
-void run_gemm_rms_swiglu(const Arguments& x, void* stream) { run_swiglu(x, stream, true); }
-void run_gemm_rms_swiglu_without_preact(const Arguments& x, void* stream) { run_swiglu(x, stream, false); }
-void run_gemm_residual_rms(const Arguments& x, void* stream) {
-  ops::gemm_residual({.a = x.a,
-                      .b = x.b_nt,
+void run_gemm_rms_swiglu(const Arguments& x, Layout layout, void* stream) { run_swiglu(x, layout, stream, true); }
+void run_gemm_rms_swiglu_without_preact(const Arguments& x, Layout layout, void* stream) {
+  run_swiglu(x, layout, stream, false);
+}
+void run_gemm_residual_rms(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm_residual({.a = x.a(layout),
+                      .b = x.b(layout),
+                      .layout = layout,
                       .residual = x.addend,
                       .weight = x.weight,
                       .x = x.out,
@@ -53,9 +62,10 @@ void run_gemm_residual_rms(const Arguments& x, void* stream) {
                       .sum_sq = x.partial[0],
                       .on = on(stream)});
 }
-void run_gemm_residual_layernorm(const Arguments& x, void* stream) {
-  ops::gemm_residual({.a = x.a,
-                      .b = x.b_nt,
+void run_gemm_residual_layernorm(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm_residual({.a = x.a(layout),
+                      .b = x.b(layout),
+                      .layout = layout,
                       .residual = x.addend,
                       .weight = x.weight,
                       .x = x.out,
@@ -64,13 +74,19 @@ void run_gemm_residual_layernorm(const Arguments& x, void* stream) {
                       .m2 = x.partial[1],
                       .on = on(stream)});
 }
-void run_gemm_rms_rope(const Arguments& x, void* stream) {
-  ops::gemm_norm_rope(
-      {.a = x.a, .b = x.b_nt, .norm = {.rstd = x.rstd}, .heads = x.heads, .out = x.out, .on = on(stream)});
+void run_gemm_rms_rope(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm_norm_rope({.a = x.a(layout),
+                       .b = x.b(layout),
+                       .layout = layout,
+                       .norm = {.rstd = x.rstd},
+                       .heads = x.heads,
+                       .out = x.out,
+                       .on = on(stream)});
 }
-void run_gemm_rms_qknorm_rope(const Arguments& x, void* stream) {
-  ops::gemm_norm_qknorm_rope({.a = x.a,
-                              .b = x.b_nt,
+void run_gemm_rms_qknorm_rope(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm_norm_qknorm_rope({.a = x.a(layout),
+                              .b = x.b(layout),
+                              .layout = layout,
                               .norm = {.rstd = x.rstd},
                               .heads = x.heads,
                               .q_weight = x.head_weight,
@@ -79,9 +95,10 @@ void run_gemm_rms_qknorm_rope(const Arguments& x, void* stream) {
                               .out = x.out,
                               .on = on(stream)});
 }
-void run_lse(const Arguments& x, void* stream, bool keep) {
-  ops::gemm_lse({.a = x.a,
-                 .b = x.b_nt,
+void run_lse(const Arguments& x, Layout layout, void* stream, bool keep) {
+  ops::gemm_lse({.a = x.a(layout),
+                 .b = x.b(layout),
+                 .layout = layout,
                  .norm = {.rstd = x.rstd},
                  .target = x.target,
                  .logits = keep ? x.out : Matrix(),
@@ -90,11 +107,11 @@ void run_lse(const Arguments& x, void* stream, bool keep) {
                  .target_logit = x.target_logit,
                  .on = on(stream)});
 }
-void run_gemm_lse(const Arguments& x, void* stream) { run_lse(x, stream, true); }
-void run_gemm_lse_without_logits(const Arguments& x, void* stream) { run_lse(x, stream, false); }
+void run_gemm_lse(const Arguments& x, Layout layout, void* stream) { run_lse(x, layout, stream, true); }
+void run_gemm_lse_without_logits(const Arguments& x, Layout layout, void* stream) { run_lse(x, layout, stream, false); }
 
 /// A block of the vocabulary in linear_cross_entropy_backward, which also runs two plain products.
-void run_gemm_cross_entropy_backward(const Arguments& x, void* stream) {
+void run_gemm_cross_entropy_backward(const Arguments& x, Layout layout, void* stream) {
   const auto vector = [](const ConstVector& v) { return static_cast<const float*>(v.data); };
   const GemmCrossEntropyBackward<bf16> block{
       .norm = {.rstd = {vector(x.rstd)}},
@@ -103,13 +120,14 @@ void run_gemm_cross_entropy_backward(const Arguments& x, void* stream) {
                    .target = {IndexVector(static_cast<const std::int64_t*>(x.target.data)), 0}},
       .dz = x.out.as<bf16>(),
       .dot = {.zdz = x.partial[0].as<float>()}};
-  sm90::Product<bf16, GemmCrossEntropyBackward<bf16>>::run(x.a, x.b_nt, Layout::nt, block, stream,
+  sm90::Product<bf16, GemmCrossEntropyBackward<bf16>>::run(x.a(layout), x.b(layout), layout, block, stream,
                                                            "gemm_cross_entropy_backward");
 }
 
-void run_gemm_rms_backward(const Arguments& x, void* stream) {
-  ops::gemm_rms_backward({.a = x.a,
-                          .b = x.b_nn,
+void run_gemm_rms_backward(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm_rms_backward({.a = x.a(layout),
+                          .b = x.b(layout),
+                          .layout = layout,
                           .x = x.addend,
                           .dx_in = x.second,
                           .rstd = x.rstd,
@@ -120,18 +138,20 @@ void run_gemm_rms_backward(const Arguments& x, void* stream) {
                           .dweight = x.column_partial,
                           .on = on(stream)});
 }
-void run_gemm_swiglu_backward(const Arguments& x, void* stream) {
-  ops::gemm_glu_backward({.a = x.a,
-                          .b = x.b_nn,
+void run_gemm_swiglu_backward(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm_glu_backward({.a = x.a(layout),
+                          .b = x.b(layout),
+                          .layout = layout,
                           .preact = x.wide,
                           .dpreact = x.wide_out,
                           .out = x.out,
                           .dot = {.zdz = x.partial[0]},
                           .on = on(stream)});
 }
-void run_gemm_gelu_backward(const Arguments& x, void* stream) {
-  ops::gemm_activation_backward({.a = x.a,
-                                 .b = x.b_nn,
+void run_gemm_gelu_backward(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm_activation_backward({.a = x.a(layout),
+                                 .b = x.b(layout),
+                                 .layout = layout,
                                  .activation = ops::Activation::gelu_tanh,
                                  .preact = x.addend,
                                  .dpreact = x.out,
@@ -143,7 +163,7 @@ void run_gemm_gelu_backward(const Arguments& x, void* stream) {
 }  // namespace
 
 std::int64_t bytes_needed(const Shape& s, const Needs& needs) {
-  const std::int64_t operands = (s.m + s.n) * up_to_8(s.k), outputs = s.m * s.n;
+  const std::int64_t operands = (up_to_8(s.m) + up_to_8(s.n)) * up_to_8(s.k), outputs = s.m * s.n;
   return kElement * (operands + outputs * (1 + needs.addend + 4 * needs.wide + needs.second));
 }
 
@@ -151,10 +171,8 @@ Arguments::Arguments(const Shape& s, const Needs& needs, const Noise& noise, std
   const auto matrix = [](void* data, std::int64_t rows, std::int64_t cols) {
     return Matrix(data, DType::bf16, rows, cols);
   };
-  const std::int64_t k = up_to_8(s.k);
-  a = ConstMatrix(noisy(noise, s.m * k), DType::bf16, s.m, s.k, k);
-  void* b = noisy(noise, s.n * k);
-  b_nt = ConstMatrix(b, DType::bf16, s.n, s.k, k), b_nn = matrix(b, s.k, s.n);
+  a_ = noisy(noise, up_to_8(s.m) * up_to_8(s.k));
+  b_ = noisy(noise, up_to_8(s.n) * up_to_8(s.k));
   if (needs.addend) addend = matrix(noisy(noise, s.m * s.n), s.m, s.n);
   if (needs.wide) {
     wide = matrix(noisy(noise, 2 * s.m * s.n), s.m, 2 * s.n);
@@ -199,6 +217,15 @@ Arguments::Arguments(const Shape& s, const Needs& needs, const Noise& noise, std
   }
 }
 
+ConstMatrix Arguments::operand(const void* data, std::int64_t rows, std::int64_t cols) {
+  return {data, DType::bf16, rows, cols, up_to_8(cols)};
+}
+ConstMatrix Arguments::a(Layout layout) const {
+  return layout == Layout::tn ? operand(a_, shape.k, shape.m) : operand(a_, shape.m, shape.k);
+}
+ConstMatrix Arguments::b(Layout layout) const {
+  return layout == Layout::nt ? operand(b_, shape.n, shape.k) : operand(b_, shape.k, shape.n);
+}
 void* Arguments::allocate(std::int64_t bytes) {
   memory_.emplace_back(static_cast<std::size_t>(bytes));
   return memory_.back().data();
@@ -233,10 +260,10 @@ const std::vector<Program>& programs() {
   return all;
 }
 
-const Program& program(const std::string& name) {
+const Program* find_program(const std::string& name) {
   for (const Program& p : programs())
-    if (name == p.name) return p;
-  throw std::logic_error("no program " + name);
+    if (name == p.name) return &p;
+  return nullptr;
 }
 
 }  // namespace coda::bench

@@ -4,15 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "bench/gpu/noise.h"
+#include "coda/cli/shape.h"
+#include "coda/cli/sm90/noise.h"
 #include "coda/ops/ops.h"
 
 namespace coda::bench {
 
-struct Shape {
-  std::int64_t m, n, k;
-  bool operator==(const Shape&) const = default;
-};
+using cli::Shape;
 
 /// What a program reads and writes besides the operands and one output of the product's size.
 struct Needs {
@@ -25,13 +23,13 @@ inline Needs operator|(const Needs& a, const Needs& b) {
 }
 std::int64_t bytes_needed(const Shape& s, const Needs& needs);
 
-/// Memory and views for one shape. Rows of operands are 16-byte multiples apart, whatever K is.
+/// Memory and views for one shape. Rows of operands are 16-byte multiples apart, whatever the shape is. The layouts'
+/// views are of the same numbers in memory, not of the same matrix.
 class Arguments {
  public:
   Arguments(const Shape& s, const Needs& needs, const Noise& noise, std::int64_t head_dim);
 
   const Shape shape;
-  ConstMatrix a, b_nt, b_nn;
   ConstMatrix addend, wide;
   Matrix out, second, half, wide_out;  // half: (M, N/2); wide_out: (M, 2N)
   Matrix partial[3], column_partial;   // (M, tiles_n) and (tiles_m, N)
@@ -39,12 +37,15 @@ class Arguments {
   Vector target_logit;
   ops::Heads heads;
 
-  const ConstMatrix& b(Layout layout) const { return layout == Layout::nt ? b_nt : b_nn; }
+  ConstMatrix a(Layout layout) const;
+  ConstMatrix b(Layout layout) const;
 
  private:
+  static ConstMatrix operand(const void* data, std::int64_t rows, std::int64_t cols);
   void* allocate(std::int64_t bytes);
   void* noisy(const Noise& noise, std::int64_t elements);
 
+  const void *a_ = nullptr, *b_ = nullptr;
   std::vector<DeviceBuffer> memory_;
 };
 
@@ -53,10 +54,11 @@ struct Program {
   Layout layout;  // in which models run it
   Needs needs;
   const char* tunes;  // the name in the table of measured shapes that it stands for; empty if another program does
-  void (*run)(const Arguments& x, void* stream);
+  void (*run)(const Arguments& x, Layout layout, void* stream);
   std::int64_t columns = 1;  // N must be a multiple of it
 };
 const std::vector<Program>& programs();
-const Program& program(const std::string& name);
+/// Null if there is none of this name.
+const Program* find_program(const std::string& name);
 
 }  // namespace coda::bench
