@@ -69,7 +69,7 @@ struct FusedProgram {
 inline constexpr FusedProgram kFusedPrograms[] = {
     {"gemm", true, true, 1, "with a bias or a kept pre-activation; the bare product is cuBLASLt's"},
     {"gemm_rms", true, false, 1, "identity, silu, gelu_tanh"},
-    {"gemm_layernorm", true, false, 1, "identity, gelu_tanh"},
+    {"gemm_layernorm", true, false, 2, "identity, gelu_tanh"},
     {"gemm_rms_swiglu", true, false, 1},
     {"gemm_rms_geglu_tanh", true, false, 1, "", "gemm_rms_swiglu"},
     {"gemm_rms_reglu", true, false, 1, "", "gemm_rms_swiglu"},
