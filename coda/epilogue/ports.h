@@ -189,6 +189,7 @@ struct GatherLoad {
   IndexVector index = {};
   /// Of the matrix. An index outside of it is refused by who can read it, and loads as NaN on a GPU.
   std::int64_t rows = std::numeric_limits<std::int64_t>::max();
+  mutable std::int64_t reg[kRowsPerThread] = {};
 };
 
 /// Keeps of each row the value at its own column: out[m] = x[m, index[m] - first_column], if that column is in the

@@ -370,8 +370,8 @@ struct HeadWeightGradient {
 };
 void head_weight_gradient(const HeadWeightGradient& args);
 
-/// dtable[token[m]] += dx[m], in row order; dtable (V, N) is fp32 (or fp64). On sm90 rows whose token is not in [0, V)
-/// are skipped.
+/// dtable[token[m]] += dx[m], in an order that depends on the tokens alone; dtable (V, N) is fp32 (or fp64). On sm90
+/// rows whose token is not in [0, V) are skipped.
 struct EmbeddingBackward {
   ConstMatrix dx;
   ConstVector token = {};

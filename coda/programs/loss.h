@@ -61,8 +61,9 @@ struct CrossEntropyGradient {
     auto row_lse = tile.load(lse);
     auto p = map(Exp{}, transform(z) - row_lse);
     auto weight = tile.load(dloss);
-    auto dl = (p + p * row_lse * zeta2 - tile.load(target) * hit - smooth) * weight;
-    return map(WhereNonzero{}, transform.back(z, dl), weight);
+    auto dl = p * (row_lse * zeta2 + 1) - smooth - tile.load(target) * hit;
+    // dz is linear in dl: what a row shares is multiplied first.
+    return map(WhereNonzero{}, transform.back(z, weight) * dl, weight);
   }
 
  private:

@@ -17,16 +17,44 @@ inline constexpr int kApplyRows = kApplyThreads / Run<false>::kLanes;  // at onc
 inline constexpr int kMaxHeads = static_cast<int>(kTileN) / 2;
 
 /// Rows [first_row, last_row) of a matrix of `cols` columns, in tiles of kTileM x tile_n. `acc` is row first_row of the
-/// accumulator; null: it is 0.
+/// accumulator, if there is a product.
 struct Extent {
   int first_row, last_row, cols, tile_n;
   const float* acc;
   std::int64_t acc_pitch;
 };
 
-struct ApplyRows {
-  static constexpr int kSlots = 1;
-  static CODA_DEVICE int row(const Position& at, int) { return at.row; }
+/// What decides how a thread block covers the matrix: values of a column that rows share, and of a row that columns do.
+enum class Shares : std::uint8_t { nothing, columns, rows };
+template <class P>
+inline constexpr Shares kShares = Shares::nothing;
+template <class T, Width W>
+inline constexpr Shares kShares<RowVector<T, W>> = Shares::columns;
+template <class T>
+inline constexpr Shares kShares<HeadVector<T>> = Shares::columns;
+template <class T>
+inline constexpr Shares kShares<GatherLoad<T>> = Shares::rows;
+template <class Program>
+constexpr bool shares(Shares what) {
+  bool found = false;
+  const Program program{};
+  for_each_port(program,
+                [&](const auto& port) { found = found || kShares<std::remove_cvref_t<decltype(port)>> == what; });
+  return found;
+}
+
+/// How a thread block covers a matrix: a few rows along n, tile after tile, or many rows of one tile, whose vectors
+/// along n are read once. `kBatch` tiles or rows have their loads on the way together.
+template <class Program, bool HasProduct, bool Ragged>
+struct Cover {
+  static constexpr bool kAlongN = !Ragged && !kHasHeadMeans<Program> && kRowFolds<Program> == 0 &&
+                                  (shares<Program>(Shares::rows) || !shares<Program>(Shares::columns));
+  static constexpr int kBatch = Ragged ? 1 : 2;
+  static constexpr int kTiles = kAlongN ? 8 : 1, kRows = kAlongN ? kApplyRows : static_cast<int>(kTileM);
+  static constexpr int kSlots = kAlongN ? 1 : kBatch;
+  /// Thread blocks of a multiprocessor, as the registers of all such programs allow.
+  static constexpr int kBlocks = Ragged ? 1 : kAlongN && !HasProduct ? 4 : 2;
+  static CODA_DEVICE int row(const Position& at, int slot) { return at.row + slot * kApplyRows; }
 };
 
 /// Means over heads of what the first pass left of the row: each lane takes every 16th column, then lanes are added up.
@@ -36,19 +64,32 @@ CODA_DEVICE void mean_of_heads(const HeadRow& row, float* means, int lane, int h
     for (int head = 0; head < row.width / head_dim; ++head) {
       const float* values = row.values + slot * row.width + head * head_dim;
       float sum = 0;
-      for (int i = lane; i < head_dim; i += Run<false>::kLanes) sum += values[i];
-      CODA_UNROLL for (int bit = 1; bit < Run<false>::kLanes; bit *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+      for (int i = lane; i < head_dim; i += Run<true>::kLanes) sum += values[i];
+      CODA_UNROLL for (int bit = 1; bit < Run<true>::kLanes; bit *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
       if (lane == 0) means[slot * row.stride + head] = sum * (1.f / static_cast<float>(head_dim));
     }
   }
   __syncwarp();
 }
+/// The sum over the `lanes` lanes of one head, the first of which is lane `first` of those that share the row.
+CODA_DEVICE float sum_of_head(float own, int first, int lanes) {
+  float sum = own;
+  if ((lanes & (lanes - 1)) == 0) {
+    for (int bit = 1; bit < lanes; bit *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+    return sum;
+  }
+  sum = 0;
+  for (int i = 0; i < lanes; ++i) sum += __shfl_sync(0xffffffffu, own, first + i, Run<false>::kLanes);
+  return sum;
+}
 
-template <class Program, bool Ragged>
-__global__ void __launch_bounds__(kApplyThreads, Ragged ? 1 : 2)
+template <class Program, bool HasProduct, bool Ragged>
+__global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Ragged>::kBlocks))
     apply_kernel(const __grid_constant__ Program params, const __grid_constant__ Extent extent) {
   using G = Run<Ragged>;
+  using Cover = detail::Cover<Program, HasProduct, Ragged>;
   constexpr bool kFirstPass = kHasHeadMeans<Program>;
+  constexpr int kBatch = Cover::kBatch;
   // Heads wider than a patch are rare enough to share a kernel with everything ragged.
   constexpr int kPatches = kFirstPass && Ragged ? static_cast<int>(kMaxTileN) / G::kPatchN : 1;
   constexpr int kFolds = kRowFolds<Program>;
@@ -56,24 +97,28 @@ __global__ void __launch_bounds__(kApplyThreads, Ragged ? 1 : 2)
   __shared__ float fold_memory[kFolds > 0 ? kApplyRows : 1][kFolds > 0 ? G::kPatchN : 1];
 
   const int tiles_n = (extent.cols + extent.tile_n - 1) / extent.tile_n;
-  const int block_m = static_cast<int>(blockIdx.x) / tiles_n, block_n = static_cast<int>(blockIdx.x) % tiles_n;
+  const int blocks_n = (tiles_n + Cover::kTiles - 1) / Cover::kTiles;
+  const int block_m = static_cast<int>(blockIdx.x) / blocks_n;
+  const int block_n = static_cast<int>(blockIdx.x) % blocks_n * Cover::kTiles;  // its first tile
   const int thread_row = static_cast<int>(threadIdx.x) / G::kLanes;
   const Program program = params;
   Position at;
   at.lane = static_cast<int>(threadIdx.x) % G::kLanes;
   at.col = block_n * extent.tile_n;
-  at.cols = min(extent.cols, at.col + extent.tile_n);
+  at.cols = min(extent.cols, at.col + Cover::kTiles * extent.tile_n);
   at.rows = extent.last_row;
-  at.tile_n = block_n;
-  const int tile_row = extent.first_row + block_m * static_cast<int>(kTileM);
-  const Lifecycle<G, ApplyRows> lifecycle{at};
+  const int tile_row = extent.first_row + block_m * Cover::kRows;
+  const Lifecycle<G, Cover> lifecycle{at};
 
-  ColumnValues<Program, G, kPatches> columns;
+  using Columns = ColumnValues<Program, G, kPatches>;
+  const auto load_columns = [&](int col, Columns& into) {
+    int number = 0;
+    for_each_port(
+        program, [&](const auto& port) { lifecycle.template load_columns<kPatches>(port, col, into.words[number++]); });
+  };
+  Columns shared_columns;
+  if constexpr (!Cover::kAlongN) load_columns(at.col, shared_columns);
   ColumnFolds<Program, kPatches> folds;
-  int number = 0;
-  for_each_port(program, [&](const auto& port) {
-    lifecycle.template load_columns<kPatches>(port, at.col, columns.words[number++]);
-  });
   const auto each_fold = [&](const auto& f) {
     int fold = 0;
     for_each_port(program, [&](const auto& port) {
@@ -87,44 +132,99 @@ __global__ void __launch_bounds__(kApplyThreads, Ragged ? 1 : 2)
   });
 
   HeadRow heads;
-  float* head_means = nullptr;
-  if constexpr (kFirstPass) {
+  float head_sums[kHeadSlots] = {}, *head_means = head_sums;
+  heads.values = head_sums, heads.stride = 1;
+  if constexpr (kFirstPass && Ragged) {
     heads.width = extent.tile_n;
     heads.stride = kMaxHeads;
     const int one = kHeadSlots * (extent.tile_n + kMaxHeads);
     heads.values = head_memory + thread_row * one;
     head_means = heads.values + kHeadSlots * extent.tile_n;
-    heads.means = head_means;
   }
+  heads.means = head_means;
 
-  for (int i = thread_row; i < kTileM; i += kApplyRows) {
+  for (int i = thread_row; i < Cover::kRows; i += Cover::kSlots * kApplyRows) {
     at.row = tile_row + i;
     at.warp_row = at.row - thread_row % 2;
     if (at.warp_row >= at.rows) break;  // all of the warp, which exchanges values
-    for_each_port(program, [&](const auto& port) {
-      lifecycle.begin_tile(port);
-      lifecycle.begin_block(port);
-    });
-    const auto each_patch = [&](const auto& f) {
-      CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
-        if (patch > 0 && patch * G::kPatchN >= extent.tile_n) break;
-        const int col = at.col + patch * G::kPatchN;
-        Accumulator acc;
-        const bool there = extent.acc != nullptr && at.row < at.rows;
-        const float* from = extent.acc + (at.row - extent.first_row) * extent.acc_pitch + col;
-        load_row(G(), from, acc, at.lane, there ? at.cols - col : 0);
-        const Sm90Tile<Program, G, kPatches> tile(program, at, columns, folds, heads, nullptr, patch, 0, at.row, col,
-                                                  nullptr, nullptr);
-        f(tile, acc);
-      }
+    Ahead<Program> ahead[kBatch];
+    const auto tile_at = [&](int number, int slot, int patch, int col, const Columns& columns) {
+      return Sm90Tile<Program, G, kPatches>(program, at, columns, folds, heads, &ahead[number], patch, slot,
+                                            lifecycle.row(slot), col, nullptr, nullptr);
     };
-    if constexpr (kFirstPass) {
-      each_patch([&](const auto& tile, const Accumulator& acc) { program.first(tile, acc); });
-      mean_of_heads(heads, head_means, at.lane, head_dim_of(program));
+    const auto fetch = [&](const auto& tile, Ahead<Program>& into) {
+      int port_number = 0;
+      for_each_port(program, [&](const auto& port) { tile.fetch_port(port, into.words[port_number++]); });
+    };
+    const auto accumulator = [&](int slot, int col) {
+      Accumulator acc{};
+      if constexpr (HasProduct) {
+        const int row = lifecycle.row(slot);
+        const float* from = extent.acc + (row - extent.first_row) * extent.acc_pitch + col;
+        load_row(G(), from, acc, at.lane, row < at.rows ? at.cols - col : 0);
+      }
+      return acc;
+    };
+    const auto begin_block = [&] { for_each_port(program, [&](const auto& port) { lifecycle.begin_block(port); }); };
+    const auto end_block = [&](int block) {
+      for_each_port(program, [&](const auto& port) { lifecycle.end_block(port, block); });
+    };
+    for_each_port(program, [&](const auto& port) { lifecycle.begin_tile(port); });
+    if constexpr (Cover::kAlongN) {
+      for (int t = 0; t < Cover::kTiles; t += kBatch) {
+        Accumulator acc[kBatch];
+        Columns columns[kBatch];
+        const auto col = [&](int b) { return at.col + (t + b) * static_cast<int>(kTileN); };
+        if (col(0) >= at.cols) break;
+        CODA_UNROLL for (int b = 0; b < kBatch; ++b) {
+          acc[b] = accumulator(0, col(b));
+          load_columns(col(b), columns[b]);
+          fetch(tile_at(b, 0, 0, col(b), columns[b]), ahead[b]);
+        }
+        CODA_UNROLL for (int b = 0; b < kBatch; ++b) {
+          if (col(b) >= at.cols) break;
+          begin_block();
+          const auto tile = tile_at(b, 0, 0, col(b), columns[b]);
+          program(tile, acc[b]);
+          end_block(block_n + t + b);
+        }
+      }
+    } else if constexpr (!Ragged) {
+      Accumulator acc[kBatch];
+      CODA_UNROLL for (int slot = 0; slot < kBatch; ++slot) {
+        acc[slot] = accumulator(slot, at.col);
+        fetch(tile_at(slot, slot, 0, at.col, shared_columns), ahead[slot]);
+      }
+      begin_block();
+      CODA_UNROLL for (int slot = 0; slot < kBatch; ++slot) {
+        const auto tile = tile_at(slot, slot, 0, at.col, shared_columns);
+        if constexpr (kFirstPass) {
+          const int head_dim = head_dim_of(program), lanes = head_dim / G::kColumns;
+          for (float& sum : head_sums) sum = 0;
+          program.first(tile, acc[slot]);
+          for (float& sum : head_sums)
+            sum = sum_of_head(sum, at.lane / lanes * lanes, lanes) * (1.f / static_cast<float>(head_dim));
+        }
+        program(tile, acc[slot]);
+      }
+      end_block(block_n);
+    } else {
+      const auto each_patch = [&](const auto& f) {
+        CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
+          if (patch > 0 && patch * G::kPatchN >= extent.tile_n) break;
+          const int col = at.col + patch * G::kPatchN;
+          f(tile_at(0, 0, patch, col, shared_columns), accumulator(0, col));
+        }
+      };
+      begin_block();
+      if constexpr (kFirstPass) {
+        each_patch([&](const auto& tile, const Accumulator& acc) { program.first(tile, acc); });
+        mean_of_heads(heads, head_means, at.lane, head_dim_of(program));
+      }
+      each_patch([&](const auto& tile, const Accumulator& acc) { program(tile, acc); });
+      end_block(block_n);
+      if constexpr (kFirstPass) __syncwarp();  // the next row's values come into the same memory
     }
-    each_patch([&](const auto& tile, const Accumulator& acc) { program(tile, acc); });
-    for_each_port(program, [&](const auto& port) { lifecycle.end_block(port, block_n); });
-    if constexpr (kFirstPass) __syncwarp();  // the next row's values come into the same memory
   }
 
   each_fold([&]<class Op>(const ReduceM<Op>& port, int fold) {
@@ -177,8 +277,8 @@ std::int64_t tile_n_for(const Call& call, const Program& program) {
   return tile_n_for_heads(head_dim);
 }
 
-/// Rows [first, last) of the program's matrices.
-template <class Program>
+/// Rows [first, last) of the program's matrices. `acc` is row `first` of the accumulator, null if there is no product.
+template <bool HasProduct, class Program>
 void launch_apply(const Call& call, const Program& program, std::int64_t first, std::int64_t last, const float* acc,
                   cudaStream_t stream) {
   const std::int64_t tile_n = tile_n_for(call, program);
@@ -186,13 +286,19 @@ void launch_apply(const Call& call, const Program& program, std::int64_t first, 
       static_cast<int>(first), static_cast<int>(last), static_cast<int>(call.n), static_cast<int>(tile_n), acc, call.n};
   const bool ragged = call.n % 8 != 0 || tile_n % 8 != 0 || tile_n > kTileN || !heads_divide<Run<false>>(program) ||
                       !ports_aligned(program, call.m);
-  const std::int64_t blocks = (last - first + kTileM - 1) / kTileM * ((call.n + tile_n - 1) / tile_n);
+  const auto blocks_of = [&]<class Cover>(Cover) {
+    return (last - first + Cover::kRows - 1) / Cover::kRows *
+           ((call.n + Cover::kTiles * tile_n - 1) / (Cover::kTiles * tile_n));
+  };
+  const std::int64_t blocks =
+      ragged ? blocks_of(Cover<Program, HasProduct, true>()) : blocks_of(Cover<Program, HasProduct, false>());
   if (blocks > std::numeric_limits<int>::max()) {
     call.fail(Status::unsupported, "M, N: expected at most " + std::to_string(std::numeric_limits<int>::max()) +
                                        " tiles, got " + std::to_string(blocks));
   }
-  const std::size_t shared =
-      kHasHeadMeans<Program> ? static_cast<std::size_t>(kApplyRows * kHeadSlots * (tile_n + kMaxHeads)) * 4 : 0;
+  const std::size_t shared = kHasHeadMeans<Program> && ragged
+                                 ? static_cast<std::size_t>(kApplyRows * kHeadSlots * (tile_n + kMaxHeads)) * 4
+                                 : 0;
   const auto start = [&](auto kernel) {
     if constexpr (kHasHeadMeans<Program>) {
       check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)), call,
@@ -201,7 +307,7 @@ void launch_apply(const Call& call, const Program& program, std::int64_t first, 
     kernel<<<static_cast<unsigned>(blocks), kApplyThreads, shared, stream>>>(program, extent);
     check(cudaGetLastError(), call, "kernel launch");
   };
-  ragged ? start(apply_kernel<Program, true>) : start(apply_kernel<Program, false>);
+  ragged ? start(apply_kernel<Program, HasProduct, true>) : start(apply_kernel<Program, HasProduct, false>);
 }
 
 /// M and N fit the device code's 32-bit rows and columns.
@@ -222,7 +328,7 @@ void apply(std::int64_t m, std::int64_t n, const P& program, cudaStream_t stream
   if (m == 0 || n == 0) return;
   detail::check_extent(call);
   detail::current_device(call);
-  detail::launch_apply(call, program, 0, m, nullptr, stream);
+  detail::launch_apply<false>(call, program, 0, m, nullptr, stream);
 }
 
 }  // namespace coda::sm90

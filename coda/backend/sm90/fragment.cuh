@@ -254,12 +254,6 @@ CODA_DEVICE void unpack_row(Quad, const std::uint32_t* words, Fragment<float, Co
     CODA_UNROLL for (int j = 0; j < 4; ++j) f.v[j] = __uint_as_float(v[j]);
   }
 }
-template <class T, Width W, int Count>
-CODA_DEVICE void load_row(Quad, const T* row, Fragment<float, Count, W>& f, int q, int valid) {
-  std::uint32_t words[kRowWords<T, W, Count>];
-  fetch_row<T, W, Count>(Quad(), row, words, q, valid);
-  unpack_row<T, W, Count>(Quad(), words, f, q);
-}
 
 // A run's lanes move adjacent accesses of up to 16 bytes. Ordinary loads and stores: the compiler may move them across
 // what is computed, which matters more here than predication does.
@@ -284,23 +278,32 @@ CODA_DEVICE void store_row(Run<Ragged>, T* row, const Fragment<float, Count, W>&
     }
   }
 }
-template <bool Ragged, class T, Width W, int Count>
-CODA_DEVICE void load_row(Run<Ragged>, const T* row, Fragment<float, Count, W>& f, int lane, int valid) {
-  const T* in = row + Count * lane;
-  const int left = valid - Count * lane;
-  if constexpr (Ragged) {
-    CODA_UNROLL for (int i = 0; i < Count; ++i) f.v[i] = i < left ? static_cast<float>(in[i]) : 0.f;
-  } else {
-    constexpr int kCount = kWords<T, Count>;
-    using Access = AccessOf<kCount>;
-    alignas(16) std::uint32_t w[kCount] = {};
-    if (left > 0) {
-      CODA_UNROLL for (int i = 0; i < kCount * 4 / static_cast<int>(sizeof(Access)); ++i) {
-        reinterpret_cast<Access*>(w)[i] = reinterpret_cast<const Access*>(in)[i];
-      }
-    }
-    from_words<T, Count>(w, f.v);
+template <class T, Width W, int Count>
+CODA_DEVICE void fetch_row(Run<false>, const T* row, std::uint32_t* words, int lane, int valid) {
+  constexpr int kCount = kRowWords<T, W, Count>;
+  using Access = AccessOf<kCount>;
+  constexpr int kAccesses = kCount * 4 / static_cast<int>(sizeof(Access));
+  const bool inside = valid > Count * lane;
+  CODA_UNROLL for (int i = 0; i < kAccesses; ++i) {
+    Access access{};
+    if (inside) access = reinterpret_cast<const Access*>(row + Count * lane)[i];
+    __builtin_memcpy(words + i * (kCount / kAccesses), &access, sizeof access);
   }
+}
+template <class T, Width W, int Count>
+CODA_DEVICE void unpack_row(Run<false>, const std::uint32_t* words, Fragment<float, Count, W>& f, int) {
+  from_words<T, Count>(words, f.v);
+}
+template <class T, Width W, int Count>
+CODA_DEVICE void load_row(Run<true>, const T* row, Fragment<float, Count, W>& f, int lane, int valid) {
+  const int left = valid - Count * lane;
+  CODA_UNROLL for (int i = 0; i < Count; ++i) f.v[i] = i < left ? static_cast<float>(row[Count * lane + i]) : 0.f;
+}
+template <class G, class T, Width W, int Count>
+CODA_DEVICE void load_row(G, const T* row, Fragment<float, Count, W>& f, int lane, int valid) {
+  std::uint32_t words[kRowWords<T, W, Count>];
+  fetch_row<T, W, Count>(G(), row, words, lane, valid);
+  unpack_row<T, W, Count>(G(), words, f, lane);
 }
 
 }  // namespace coda::sm90

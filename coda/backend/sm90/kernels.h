@@ -52,8 +52,8 @@ void cast(const char* op, const ConstMatrix& in, const Matrix& out, float scale,
 /// Every element of out is `value`, rounded to its type.
 void fill(const char* op, const Matrix& out, double value, void* stream);
 
-/// dtable[token[m]] += dx[m] in row order, dtable (V, N) fp32, token (M) int32 or int64. Rows whose token is not in
-/// [0, V) are skipped.
+/// dtable[token[m]] += dx[m] in an order that depends on the tokens alone, dtable (V, N) fp32, token (M) int32 or
+/// int64. Rows whose token is not in [0, V) are skipped.
 void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector& token, const Matrix& dtable,
                         void* stream);
 

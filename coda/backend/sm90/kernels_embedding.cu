@@ -1,4 +1,4 @@
-// The gradient of an embedding table: rows are sorted by their token, and a warp adds up the rows of each token.
+// The gradient of an embedding table: rows are sorted by their token, and warps add up the rows of each token.
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 
@@ -43,47 +43,69 @@ struct RowBatch {
   }
 };
 
-/// A warp has kWarpColumns columns of the rows of one token: of the warps at these columns, one for each place in the
-/// sorted order, the one at the token's first place adds them all, in the order of the rows since the sort is stable.
-constexpr int kColumns = 4, kUnits = 4, kWarpColumns = 32 * kColumns * kUnits;
+/// A warp's columns: units of 32 lanes with kColumns each.
+constexpr int kColumns = 4, kUnits = 4, kUnitColumns = 32 * kColumns, kWarpColumns = kUnits * kUnitColumns;
+/// Places of the sorted order that one warp adds up at most: some tokens have a good part of all rows. A token whose
+/// places lie in several such chunks has a partial sum for each.
+constexpr std::uint32_t kChunkPlaces = 64;
 
+template <class T>
+struct EmbeddingGradient {
+  const T* dx;
+  std::int64_t dx_pitch;
+  const std::uint32_t *key, *row;  // in sorted order
+  std::uint32_t rows, vocabulary;
+  float* table;
+  std::int64_t table_pitch, cols;
+  float* partial;  // two rows for each chunk: of the token that comes from the chunk before, and of that which goes on
+
+  CODA_KERNEL_FN float* partial_row(std::uint32_t chunk, bool goes_on) const {
+    return partial + (2 * static_cast<std::int64_t>(chunk) + goes_on) * cols;
+  }
+  CODA_KERNEL_FN bool same_token(std::uint32_t place, std::uint32_t other) const {
+    return other < rows && key[place] == key[other];
+  }
+};
+
+/// A warp for each place and kWarpColumns columns. That at a token's first place in a chunk adds all of the token's
+/// rows in the chunk, in their order since the sort is stable.
 template <class T, bool Whole>
-__global__ void __launch_bounds__(kThreads, 3)
-    add_kernel(const T* dx, std::int64_t dx_pitch, const std::uint32_t* key, const std::uint32_t* row,
-               std::uint32_t rows, std::uint32_t vocabulary, float* table, std::int64_t table_pitch, std::int64_t cols,
-               ChunkGrid grid) {
-  constexpr int C = kColumns, kRows = Whole ? 8 / sizeof(T) : 1;  // as many as there are registers for
+__global__ void __launch_bounds__(kThreads, 4) add_kernel(const EmbeddingGradient<T> gradient, const ChunkGrid grid) {
+  constexpr int C = kColumns, kRows = Whole ? 4 / sizeof(T) : 1;  // as many as there are registers for
   using Batch = RowBatch<kRows>;
   const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
   if (!grid.has(warp)) return;
   const ChunkGrid::Place at = grid.place<kWarpColumns>(warp);
-  std::uint32_t place = static_cast<std::uint32_t>(at.row);
-  const std::uint32_t token = key[place];
-  Batch now(key, row, place, rows, token);
-  if (token == vocabulary || (place > 0 && key[place - 1] == token)) return;
-  const std::int64_t col = at.col + threadIdx.x % 32 * C, left = cols - col;
-  const auto has = [&](int unit) { return unit * 32 * C < left; };
-  const auto count = [&](int unit) { return Whole ? C : left - unit * 32 * C; };
-  float* out = table + token * table_pitch + col;
-  Chunk<float, C> sum[kUnits];
+  auto place = static_cast<std::uint32_t>(at.row);
+  const std::uint32_t token = gradient.key[place], chunk = place / kChunkPlaces;
+  const std::uint32_t end = min((chunk + 1) * kChunkPlaces, gradient.rows);
+  Batch now(gradient.key, gradient.row, place, end, token);
+  const bool begun = place > 0 && gradient.same_token(place, place - 1), goes_on = gradient.same_token(place, end);
+  if (token == gradient.vocabulary || (begun && place % kChunkPlaces != 0)) return;
+  const std::int64_t col = at.col + threadIdx.x % 32 * C, left = gradient.cols - col;
+  const auto has = [&](int unit) { return unit * kUnitColumns < left; };
+  const auto count = [&](int unit) { return Whole ? C : left - unit * kUnitColumns; };
+  const bool alone = !begun && !goes_on;
+  float* out = col + (alone ? gradient.table + token * gradient.table_pitch : gradient.partial_row(chunk, !begun));
+  Chunk<float, C> sum[kUnits] = {};
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
-    if (has(i)) sum[i].template load<Whole>(out + i * 32 * C, count(i));
+    if (alone && has(i)) sum[i].template load<Whole>(out + i * kUnitColumns, count(i));
   }
   for (;;) {
     Chunk<T, C> x[kRows][kUnits];
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
       if (!now.there[u]) continue;
-      const T* from = dx + now.row[u] * dx_pitch + col;
+      const T* from = gradient.dx + now.row[u] * gradient.dx_pitch + col;
 #pragma unroll
       for (int i = 0; i < kUnits; ++i) {
-        if (has(i)) x[u][i].template load<Whole>(from + i * 32 * C, count(i));
+        if (has(i)) x[u][i].template load<Whole>(from + i * kUnitColumns, count(i));
       }
     }
     place += kRows;
     const bool more = now.there[kRows - 1];
-    const Batch next(key, row, place, rows, token);  // on the way while rows are added
+    const Batch next(gradient.key, gradient.row, place, end, token);  // on the way while rows are added
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
       if (!now.there[u]) continue;
@@ -98,7 +120,39 @@ __global__ void __launch_bounds__(kThreads, 3)
   }
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
-    if (has(i)) sum[i].template store<Whole>(out + i * 32 * C, count(i));
+    if (has(i)) sum[i].template store<Whole>(out + i * kUnitColumns, count(i));
+  }
+}
+
+/// A warp for each chunk and kWarpColumns columns adds the partial sums of the token that begins in the chunk and goes
+/// on behind it, in the order of the chunks.
+template <class T, bool Whole>
+__global__ void __launch_bounds__(kThreads) join_kernel(const EmbeddingGradient<T> gradient, const ChunkGrid grid) {
+  constexpr int C = kColumns;
+  const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
+  if (!grid.has(warp)) return;
+  const ChunkGrid::Place at = grid.place<kWarpColumns>(warp);
+  const auto chunk = static_cast<std::uint32_t>(at.row);
+  const std::uint32_t first = chunk * kChunkPlaces, last = first + kChunkPlaces - 1;
+  if (!gradient.same_token(last, last + 1)) return;
+  const std::uint32_t token = gradient.key[last];
+  if (token == gradient.vocabulary || (first > 0 && gradient.key[first - 1] == token)) return;
+  const std::int64_t col = at.col + threadIdx.x % 32 * C, left = gradient.cols - col;
+  float* out = gradient.table + token * gradient.table_pitch + col;
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    const std::int64_t at_unit = i * kUnitColumns, count = Whole ? C : left - at_unit;
+    if (at_unit >= left) break;
+    Chunk<float, C> sum, more;
+    sum.template load<Whole>(out + at_unit, count);
+    std::uint32_t other = chunk;
+    do {
+      more.template load<Whole>(gradient.partial_row(other, other == chunk) + col + at_unit, count);
+#pragma unroll
+      for (int c = 0; c < C; ++c) sum.v[c] += more.v[c];
+      ++other;
+    } while (gradient.same_token(last, other * kChunkPlaces));
+    sum.template store<Whole>(out + at_unit, count);
   }
 }
 
@@ -129,18 +183,34 @@ void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector
   };
   sort(nullptr, nullptr, nullptr, nullptr, nullptr);
   const std::size_t part = padded(rows * sizeof(Word));
-  const Workspace memory(4 * part + sort_bytes, stream, op);
-  const auto words = [&](std::size_t i) { return reinterpret_cast<Word*>(memory.as<char>() + i * part); };
+  const std::int64_t chunks = detail::ceil_div(rows, kChunkPlaces);
+  const std::size_t partial_bytes = padded(static_cast<std::size_t>(2 * chunks * dx.cols) * sizeof(float));
+  const Workspace memory(partial_bytes + 4 * part + sort_bytes, stream, op);
+  const auto words = [&](std::size_t i) {
+    return reinterpret_cast<Word*>(memory.as<char>() + partial_bytes + i * part);
+  };
   launch(key_kernel, detail::ceil_div(rows, kThreads), tokens, rows, vocabulary, words(0), words(1));
   sort(words(4), words(0), words(2), words(1), words(3));
 
   detail::with_type(launch, "dx", dx.dtype, [&](auto type) {
     using T = decltype(type);
     const ChunkGrid grid(dx.rows, dx.cols, kWarpColumns);
+    const EmbeddingGradient<T> gradient{.dx = static_cast<const T*>(dx.data),
+                                        .dx_pitch = dx.pitch,
+                                        .key = words(2),
+                                        .row = words(3),
+                                        .rows = rows,
+                                        .vocabulary = vocabulary,
+                                        .table = static_cast<float*>(dtable.data),
+                                        .table_pitch = dtable.pitch,
+                                        .cols = dx.cols,
+                                        .partial = memory.as<float>()};
     const bool whole = has_whole_chunks(dx, kColumns) && has_whole_chunks(dtable, kColumns);
-    launch(whole ? add_kernel<T, true> : add_kernel<T, false>, detail::ceil_div(grid.count(), kThreads / 32),
-           static_cast<const T*>(dx.data), dx.pitch, words(2), words(3), rows, vocabulary,
-           static_cast<float*>(dtable.data), dtable.pitch, dx.cols, grid);
+    launch(whole ? add_kernel<T, true> : add_kernel<T, false>, detail::ceil_div(grid.count(), kThreads / 32), gradient,
+           grid);
+    const ChunkGrid chunk_grid(chunks, dx.cols, kWarpColumns);
+    launch(whole ? join_kernel<T, true> : join_kernel<T, false>, detail::ceil_div(chunk_grid.count(), kThreads / 32),
+           gradient, chunk_grid);
   });
 }
 

@@ -212,7 +212,7 @@ template <bool Smoothing>
 struct LseFinalize {
   static constexpr int kChunk = 1;
   using Few = RowShape<8, 1, 8>;
-  using Many = RowShape<32, 1, 16>;
+  using Many = RowShape<32, 2, 8>;
   struct State {
     float top = -INFINITY, total = 0;  // total exp(top) is the sum of sum exp(max)
     double logits = 0;
@@ -363,10 +363,10 @@ void launch_columns(const Launch& launch, const Stack<In>& x, std::int64_t cols,
 void sum_stack(const Launch& launch, const Stack<float>& x, std::int64_t cols, bool whole, double beta, float* out) {
   if (cols <= 0) return;
   // So many rows that a cluster for each slice would leave most of the chip idle: first into several rows of sums.
-  constexpr std::int64_t kStageRows = 16384, kStageBlocks = 512;
+  constexpr std::int64_t kStageRows = 16384, kStageBlocks = 1024, kRowsOfGroup = 512;
   const std::int64_t slices = detail::ceil_div(cols, kSlice);
   if (x.rows() <= kStageRows || slices > 32) return launch_columns(launch, x, cols, whole, beta, out);
-  const auto groups = static_cast<unsigned>(kStageBlocks / slices);
+  const auto groups = static_cast<unsigned>(std::min(kStageBlocks / slices, x.rows() / kRowsOfGroup));
   const Workspace sums(static_cast<std::size_t>(groups * cols) * sizeof(double), launch.stream, launch.op);
   launch(whole ? column_kernel<kThreads, true, float, double> : column_kernel<kThreads, false, float, double>,
          slices * groups, x, x.rows(), cols, groups, 0.0, sums.as<double>());

@@ -31,6 +31,10 @@ struct Lifecycle {
   }
   CODA_DEVICE void begin_tile(const OneHot& p) const { read_index(p, p.index, p.first_column); }
   CODA_DEVICE void begin_tile(const RotaryTable<float>& p) const { read_index(p, p.position, 0); }
+  template <class T>
+  CODA_DEVICE void begin_tile(const GatherLoad<T>& p) const {
+    each_index(p.index, [&](int s, std::int64_t i) { p.reg[s] = i; });
+  }
 
   // -- begin of a column of subtiles, whose first column is `col`
   template <int Patches, class P, class Words>
@@ -116,10 +120,20 @@ struct Lifecycle {
  private:
   template <class P>
   CODA_DEVICE void read_index(const P& p, const IndexVector& index, std::int64_t first) const {
-    each_slot([&](int s) {
-      const std::int64_t i = row(s) < at.rows ? index[row(s)] - first : 0;
+    each_index(index, [&](int s, std::int64_t i) {
+      i -= first;
       p.reg[s] = i == static_cast<int>(i) ? static_cast<int>(i) : -1;  // no matrix has such a column or row
     });
+  }
+  /// f(slot, index of its row, or of the last one), once all were asked for.
+  template <class F>
+  CODA_DEVICE void each_index(const IndexVector& index, const F& f) const {
+    std::int64_t found[Rows::kSlots];
+    const auto from = [&](const auto* data) { each_slot([&](int s) { found[s] = data[min(row(s), at.rows - 1)]; }); };
+    if (!index.data) each_slot([&](int s) { found[s] = row(s); });
+    else if (index.wide) from(static_cast<const std::int64_t*>(index.data));
+    else from(static_cast<const std::int32_t*>(index.data));
+    each_slot([&](int s) { f(s, found[s]); });
   }
   /// f(column, words of its chunk)
   template <int Patches, class Words, class F>

@@ -47,7 +47,7 @@ void run_unfused(const Call& call, MatrixOf<const T> a, MatrixOf<const T> b, con
     const MatrixOf<const T> part(start, a_is_km ? call.k : rows, a_is_km ? rows : call.k, a.pitch);
     const MatrixOf<float> product(static_cast<float*>(acc.data()), rows, call.n);
     matmul(call.op, part, b, call.layout, 1, 0, {}, product, stream);
-    launch_apply(call, program, first, last, product.data, stream);
+    launch_apply<true>(call, program, first, last, product.data, stream);
   }
 }
 

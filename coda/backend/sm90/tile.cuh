@@ -116,16 +116,17 @@ CODA_FN int head_dim_of(const Program& program) {
 }
 
 /// What a program's first pass makes of a row, for the row at hand: `means[slot * stride + head]` over the columns of
-/// each head of the tile. How they come about differs: `values` of a quad's thread are its running sums of one head, by
-/// slot; those of a run are the row itself, in shared memory, `width` to a slot.
+/// each head of the tile; a run's thread knows that of its own head only. How they come about differs: `values` are a
+/// thread's running sums of one head, by slot; those of a ragged run are the row itself, in shared memory, `width` to a
+/// slot.
 struct HeadRow {
   const float* means = nullptr;
   float* values = nullptr;
   int stride = 0, width = 0;
 };
 
-/// What a thread of a quad has asked memory for ahead of time, of one row of a patch: the words of matrices that
-/// nothing else carries, and rotary angles. Only the entries of such ports exist.
+/// What a thread has asked memory for ahead of time, of one row of a patch: the words of matrices that nothing else
+/// carries, and rotary angles. Only the entries of such ports exist.
 inline constexpr int kAheadWords = 2 * Accumulator::count;
 template <class Program>
 struct Ahead {
@@ -213,35 +214,40 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
     if (is_masked<Absent>(program_, &p)) return filled<W>(0.f);
     fragment<W> f;
     if constexpr (Carries) {
-      const int number = number_of_load(p);
-      if (number >= 0) {
+      if (const int number = number_of_load(p); number >= 0) {
         from_words<T, fragment<W>::count>(c_[number], f.v);
-      } else {
-        unpack_row<T, W, fragment<W>::count>(G(), ahead_words(p), f, at_.lane);
+        return f;
       }
-      return f;
     }
-    load_row(G(), p.data + offset<W>(p.pitch), f, at_.lane, p.data && inside() ? width<W>() : 0);
+    if constexpr (kAhead) {
+      unpack_row<T, W, fragment<W>::count>(G(), ahead_words(p), f, at_.lane);
+    } else {
+      load_row(G(), p.data + offset<W>(p.pitch), f, at_.lane, p.data && inside() ? width<W>() : 0);
+    }
     return f;
   }
   /// A row that the table does not have is NaN: its index cannot be checked before the kernel runs.
   template <class T>
   CODA_DEVICE fragment<Width::Same> load_port(const GatherLoad<T>& p) const {
-    fragment<Width::Same> f;
-    const std::int64_t index = inside() ? p.index[row_] : 0;
+    const std::int64_t index = p.reg[slot_];
     if (index < 0 || index >= p.rows) return filled<Width::Same>(kNan);
-    load_row(G(), p.data + index * p.pitch + col_, f, at_.lane, inside() ? width<Width::Same>() : 0);
+    fragment<Width::Same> f;
+    if constexpr (std::is_same_v<G, Run<false>>) {
+      unpack_row<T, Width::Same, f.count>(G(), ahead_words(p), f, at_.lane);
+    } else {
+      load_row(G(), p.data + index * p.pitch + col_, f, at_.lane, inside() ? width<Width::Same>() : 0);
+    }
     return f;
   }
   CODA_DEVICE fragment<Width::Same> load_port(const OneHot& p) const {
     fragment<Width::Same> f;
-    const int hot = here(p.reg[slot_]);
-    each<Width::Same>([&](int i, int column) { f.v[i] = column == hot ? 1.f : 0.f; });
+    const int hot = p.reg[slot_] - col_ - kChunk<G, Width::Same> * at_.lane;  // as lane 0 counts columns
+    CODA_UNROLL for (int i = 0; i < f.count; ++i) f.v[i] = column_of<G, Width::Same>(i) == hot ? 1.f : 0.f;
     return f;
   }
   CODA_DEVICE fragment<Width::Same> load_port(const RotaryTable<float>& p) const {
     fragment<Width::Same> f;
-    if constexpr (!Carries) {
+    if constexpr (!kAhead) {
       std::uint32_t words[Accumulator::count];
       fetch_port(p, words);
       from_words<float, Accumulator::count>(words, f.v);
@@ -261,6 +267,9 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
       int head = 0;
       CODA_UNROLL for (int h = 1; h < kTileN / kPatchN; ++h) head += column >= h * p.head_dim;
       return filled<Width::Same>(col_ < p.columns ? means[head] + p.eps : p.otherwise);
+    }
+    if constexpr (std::is_same_v<G, Run<false>>) {  // all of a lane's columns are in one head
+      return filled<Width::Same>(col_ + G::kColumns * at_.lane < p.columns ? means[0] + p.eps : p.otherwise);
     }
     each_pair(p.head_dim, [&](int i, int column, const HeadWalk& at) {
       f.v[i] = f.v[i + 1] = column < p.columns ? means[at.head - at_.col / p.head_dim] + p.eps : p.otherwise;
@@ -283,9 +292,21 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
       words[i] = angle[0], words[i + 1] = angle[1];
     });
   }
+  template <class T>
+  CODA_DEVICE void fetch_port(const GatherLoad<T>& p, std::uint32_t* words) const {
+    if constexpr (std::is_same_v<G, Run<false>>) {
+      const std::int64_t index = p.reg[slot_];
+      const bool known = inside() && index >= 0 && index < p.rows;
+      fetch_row<T, Width::Same, Accumulator::count>(G(), p.data + index * p.pitch + col_, words, at_.lane,
+                                                    known ? width<Width::Same>() : 0);
+    }
+  }
   template <class T, Width W>
   CODA_DEVICE void fetch_port(const TileLoad<T, W>& p, std::uint32_t* words) const {
-    if (is_masked<Absent>(program_, &p) || number_of_load(p) >= 0) return;
+    if (is_masked<Absent>(program_, &p)) return;
+    if constexpr (Carries) {
+      if (number_of_load(p) >= 0) return;
+    }
     fetch_row<T, W, fragment<W>::count>(G(), p.data + offset<W>(p.pitch), words, at_.lane,
                                         p.data && inside() ? width<W>() : 0);
   }
@@ -387,7 +408,7 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   }
   template <int Slot>
   CODA_DEVICE void reduce_port(const HeadMean<float, Slot>&, const fragment<Width::Same>& f) const {
-    if constexpr (std::is_same_v<G, Quad>) {
+    if constexpr (!G::kRagged) {
       float sum = f.v[0];
       CODA_UNROLL for (int i = 1; i < f.count; ++i) sum += f.v[i];
       heads_.values[Slot] += sum;
@@ -401,6 +422,8 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
 
  private:
   static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  /// Whether `ahead` has the words of matrices and angles; else they are loaded where they are used.
+  static constexpr bool kAhead = Carries || std::is_same_v<G, Run<false>>;
 
   CODA_DEVICE bool inside() const { return row_ < at_.rows; }
   /// A port's number among the carried loads, or -1.
@@ -435,11 +458,6 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   template <Width W>
   CODA_DEVICE std::int64_t offset(std::int64_t pitch) const {
     return row_ * pitch + scaled<W>(col_);
-  }
-  /// A column's number inside this patch, or -1.
-  CODA_DEVICE int here(int column) const {
-    const int c = column - col_;
-    return c >= 0 && c < G::kPatchN ? c : -1;
   }
   /// f(value, its column in the patch)
   template <Width W, class F>

@@ -1,5 +1,6 @@
 #include "coda/cli/sm90/small.h"
 
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "coda/backend/sm90/kernels.h"
 #include "coda/cli/sm90/baseline.h"
 #include "coda/cli/sm90/host_time.h"
+#include "coda/ops/ops.h"
 
 namespace coda::bench {
 namespace {
@@ -15,7 +17,7 @@ namespace {
 using Cases = std::vector<SmallCase>;
 constexpr DType kFp32 = DType::fp32, kBf16 = DType::bf16;
 
-// No size here is one whose copy moves exactly 512 MiB: that is slower by a third than those just below and above.
+// No size here is one of those whose copy is slower by a third than copies of a little less or more, such as 512 MiB.
 
 void add_casts(Cases& cases) {
   constexpr std::int64_t kRows = 16384, kCols = 8192;
@@ -81,7 +83,7 @@ void add_masks(Cases& cases) {
 
 void add_row_reductions(Cases& cases) {
   // A step of 16384 tokens, and rows enough to fill the chip.
-  for (const std::int64_t m : {16384, 1 << 20, 1 << 22}) {
+  for (const std::int64_t m : {16384, 1 << 20, 3 << 20}) {
     constexpr std::int64_t kWidth = 8192, kTiles = sm90::tiles_n(kWidth);
     cases.push_back({"rms_finalize", m, kTiles, m * (kTiles + 1) * 4, [=](Buffers& b) -> Launch {
                        const Matrix x = b.matrix(m, kTiles, kFp32);
@@ -133,30 +135,81 @@ void add_column_reductions(Cases& cases) {
                      }});
 }
 
-/// Values in [0, range).
-std::vector<std::int64_t> random_tokens(std::int64_t size, std::int64_t range) {
+/// Programs without a product.
+void add_elementwise(Cases& cases) {
+  constexpr std::int64_t kTokens = 50000, kDim = 128;
+  const ops::Heads heads{.q = 32, .k = 8, .v = 8, .head_dim = kDim};
+  const std::int64_t width = (heads.q + heads.k + heads.v) * kDim;
+  cases.push_back({"rope_backward", kTokens, width, kTokens * width * 6, [=](Buffers& b) -> Launch {
+                     ops::RopeBackward args{.y = b.matrix(kTokens, width, kBf16),
+                                            .dy = b.matrix(kTokens, width, kBf16),
+                                            .heads = heads,
+                                            .dz = b.matrix(kTokens, width, kBf16),
+                                            .dot = {.zdz = b.matrix(kTokens, sm90::tiles_n(width), kFp32)}};
+                     args.heads.table = b.matrix(kTokens, kDim, kFp32);
+                     return [=](void* on) mutable { args.on = {ops::Backend::sm90, on}, ops::rope_backward(args); };
+                   }});
+  cases.push_back({"qknorm_rope_backward", kTokens, width, kTokens * width * 6, [=](Buffers& b) -> Launch {
+                     ops::QkNormRopeBackward args{.preact = b.matrix(kTokens, width, kBf16),
+                                                  .dy = b.matrix(kTokens, width, kBf16),
+                                                  .heads = heads,
+                                                  .q_weight = b.vector(kDim, kBf16),
+                                                  .k_weight = b.vector(kDim, kBf16),
+                                                  .dz = b.matrix(kTokens, width, kBf16),
+                                                  .dweight = b.matrix(sm90::tiles_m(kTokens), width, kFp32),
+                                                  .dot = {.zdz = b.matrix(kTokens, sm90::tiles_n(width), kFp32)}};
+                     args.heads.table = b.matrix(kTokens, kDim, kFp32);
+                     return
+                         [=](void* on) mutable { args.on = {ops::Backend::sm90, on}, ops::qknorm_rope_backward(args); };
+                   }});
+  constexpr std::int64_t kRows = 8192, kVocabulary = 128256;
+  cases.push_back({"cross_entropy_backward", kRows, kVocabulary, kRows * kVocabulary * 4, [](Buffers& b) -> Launch {
+                     const Matrix logits = b.matrix(kRows, kVocabulary, kBf16);
+                     ops::CrossEntropyBackward args{.preact = logits,
+                                                    .target = b.vector(kRows, DType::int64),
+                                                    .lse = b.vector(kRows, kFp32),
+                                                    .dloss = b.vector(kRows, kFp32),
+                                                    .dz = logits,
+                                                    .dot = {.zdz = b.matrix(kRows, sm90::tiles_n(kVocabulary), kFp32)}};
+                     return [=](void* on) mutable {
+                       args.on = {ops::Backend::sm90, on}, ops::cross_entropy_backward(args);
+                     };
+                   }});
+}
+
+/// Values in [0, range): equally frequent, or as words are in a text, the n-th of which has a share of 1/n (Zipf).
+std::vector<std::int64_t> random_tokens(std::int64_t size, std::int64_t range, bool zipf) {
   std::vector<std::int64_t> values(static_cast<std::size_t>(size));
   std::uint64_t state = 1;
   for (std::int64_t& v : values) {
     state = state * 6364136223846793005u + 1442695040888963407u;
-    v = static_cast<std::int64_t>((state >> 33) % static_cast<std::uint64_t>(range));
+    const double uniform = static_cast<double>(state >> 11) / 9007199254740992.0;
+    const auto count = static_cast<double>(range);
+    v = static_cast<std::int64_t>(zipf ? std::pow(count, uniform) - 1 : count * uniform);
   }
   return values;
 }
 
 void add_embedding(Cases& cases) {
   constexpr std::int64_t kWidth = 4096, kVocabulary = 128256;
-  for (const std::int64_t m : {16384, 131072}) {
-    const auto tokens = random_tokens(m, kVocabulary);
+  const auto add = [=, &cases](const std::string& suffix, std::int64_t m, bool zipf) {
+    const auto tokens = random_tokens(m, kVocabulary, zipf);
     const auto distinct = static_cast<std::int64_t>(std::set<std::int64_t>(tokens.begin(), tokens.end()).size());
-    cases.push_back({"embedding_backward", m, kWidth, m * (kWidth * 2 + 8) + distinct * kWidth * 8,
-                     [m, tokens](Buffers& b) -> Launch {
+    cases.push_back({"embedding" + suffix, m, kWidth, (m + distinct) * kWidth * 2 + m * 8, [=](Buffers& b) -> Launch {
+                       ops::Embedding args{.table = b.matrix(kVocabulary, kWidth, kBf16),
+                                           .token = b.vector(tokens),
+                                           .x = b.matrix(m, kWidth, kBf16)};
+                       return [=](void* on) mutable { args.on = {ops::Backend::sm90, on}, ops::embedding(args); };
+                     }});
+    cases.push_back({"embedding_backward" + suffix, m, kWidth, m * (kWidth * 2 + 8) + distinct * kWidth * 8,
+                     [=](Buffers& b) -> Launch {
                        const Matrix dx = b.matrix(m, kWidth, kBf16), table = b.matrix(kVocabulary, kWidth, kFp32);
                        return [dx, table, token = b.vector(tokens)](void* on) {
                          sm90::embedding_backward("embedding_backward", dx, token, table, on);
                        };
                      }});
-  }
+  };
+  for (const std::int64_t m : {16384, 131072}) add("", m, false), add("_zipf", m, true);
 }
 
 }  // namespace
@@ -180,6 +233,7 @@ std::vector<SmallCase> small_cases() {
   add_masks(cases);
   add_row_reductions(cases);
   add_column_reductions(cases);
+  add_elementwise(cases);
   add_embedding(cases);
   return cases;
 }
