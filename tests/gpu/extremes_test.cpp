@@ -150,7 +150,8 @@ TEST_F(Extremes, RowsOfMinusInfinityHaveTheirLogSumExp) {
     Mat &a = call.values("a"), &b = call.values("b");
     a = Mat(9, 8);
     for (std::int64_t m = 0; m < 9; ++m) a(m, 0) = 1;
-    const auto finite = static_cast<std::int64_t>(seed * 37 % 264);
+    // Anywhere, or among the few columns of the last tile.
+    const auto finite = static_cast<std::int64_t>(seed % 8 < 4 ? seed * 37 % 264 : 256 + seed % 8);
     for (std::int64_t n = 0; n < 264; ++n) {
       for (std::int64_t k = 1; k < 8; ++k) b(n, k) = 1;
       b(n, 0) = seed % 2 == 0 || n != finite ? -kInfinity : 3;

@@ -307,19 +307,22 @@ TEST_F(Kernels, norm_statistics) {
       const Mat squares = uniform_mat(random, s.rows, s.cols, 0, 300, DType::fp32);
       // Means that are large beside the deviations.
       const Mat means = uniform_mat(random, s.rows, s.cols, 7.9, 8.1, DType::fp32);
-      const OnDevice<float> sum_sq(squares, {.pad = 1}), tile_mean(means, {.pad = 2});
-      OnDevice<float> rstd(s.rows, 1), mean(s.rows, 1);
-      sm90::rms_finalize("rms_finalize", sum_sq.matrix(), n, 1e-5, rstd.vector(), nullptr);
-      expect_near("rstd", rstd, reference::rms_finalize(squares, n, 1e-5));
-      rstd.poison();
-      sm90::layernorm_finalize("layernorm_finalize", tile_mean.matrix(), sum_sq.matrix(), n, 1e-5, mean.vector(),
-                               rstd.vector(), nullptr);
       Mat sums = means;
       for (std::int64_t m = 0; m < s.rows; ++m)
         for (std::int64_t t = 0; t < s.cols; ++t) sums(m, t) *= t + 1 < s.cols ? sm90::kTileN : last;
       const auto ref = reference::layernorm_finalize_centered(sums, squares, n, sm90::kTileN, 1e-5);
-      expect_near("mean", mean, ref.mean);
-      expect_near("rstd of a LayerNorm", rstd, ref.rstd);
+      for (const std::int64_t pad : {0, 1}) {
+        SCOPED_TRACE("pad=" + std::to_string(pad));
+        const OnDevice<float> sum_sq(squares, {.pad = pad}), tile_mean(means, {.pad = 2 * pad});
+        OnDevice<float> rstd(s.rows, 1), mean(s.rows, 1);
+        sm90::rms_finalize("rms_finalize", sum_sq.matrix(), n, 1e-5, rstd.vector(), nullptr);
+        expect_near("rstd", rstd, reference::rms_finalize(squares, n, 1e-5));
+        rstd.poison();
+        sm90::layernorm_finalize("layernorm_finalize", tile_mean.matrix(), sum_sq.matrix(), n, 1e-5, mean.vector(),
+                                 rstd.vector(), nullptr);
+        expect_near("mean", mean, ref.mean);
+        expect_near("rstd of a LayerNorm", rstd, ref.rstd);
+      }
     }
   }
   OnDevice<float> rstd(4, 1);

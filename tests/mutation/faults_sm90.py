@@ -46,9 +46,11 @@ UNITS = {
         None,
         tests("kernels_test", "Kernels.fill*:Kernels.masked*:Kernels.*norm*:Kernels.adamw*"),
     ),
+    "half": ("../../../tests/gpu/half_width.cu", None, tests("half_width_test", "HalfWidthPorts.*")),
     "table": ("kernels_embedding.cu", None, tests("kernels_test", "Kernels.embedding*")),
 }
 
+many_gemm_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm")
 many_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_residual")
 minus_infinity = tests("extremes_test", "Extremes.RowsOfMinusInfinity*")
 tiny_inputs = tests("extremes_test", "Extremes.LargeAndTiny*", "gemm_norm_qknorm_rope")
@@ -90,7 +92,7 @@ FAULTS = [
     (FRAGMENT, "ld.global.nc.b32 %0, [%1]", "ld.global.nc.b32 %0, [%1 + 4]", "residual"),
     (FRAGMENT, "upper ? low : high, bit)", "upper ? high : low, bit)", "residual"),
     (FRAGMENT, "low = upper ? got : low;", "low = got;", "residual"),
-    (FRAGMENT, "exchange_in_quad(v[0], v[2], q, 2), exchange_in_quad(v[1], v[3], q, 2);", "", "glu"),
+    (FRAGMENT, "exchange_in_quad(v[0], v[2], q, 2), exchange_in_quad(v[1], v[3], q, 2);", "", "half"),
     (FRAGMENT, "(j + q % 2) * scaled<W>(8)", "(j + 1 - q % 2) * scaled<W>(8)", "residual"),
     (FRAGMENT, ("store_words(row + column, w, column < valid);", 1), "store_words(row + column, w, true);", "residual"),
     (
@@ -109,7 +111,6 @@ FAULTS = [
     (FRAGMENT, "if (i < left) out[i] = T(f.v[i]);", "if (i + 1 < left) out[i] = T(f.v[i]);", "embedding"),
     (FRAGMENT, "static_cast<float>(row[Count * lane + i])", "static_cast<float>(row[Count * lane])", "embedding"),
     (FRAGMENT, "(row + Count * lane)[i];", "(row + Count * lane)[0];", "gemm_apply"),
-    (FRAGMENT, "inside = valid > Count * lane;", "inside = valid >= Count * lane;", "lse_apply", minus_infinity),
     # ---- ports on a tile
     (
         TILE,
@@ -261,7 +262,7 @@ FAULTS = [
         EPILOGUE,
         "const int row = at.warp_row + sub_m * Config::kSubtileM,",
         "const int row = at.warp_row,",
-        "rms_backward",
+        "glu_backward",
     ),
     (EPILOGUE, "shared.c.empty[(kSubtiles - 1) % kStagesC].arrive();", "", "residual", many_tiles),
     (EPILOGUE, "thread / 32, 0) * SlabD::kRows;", "thread / 32, 0) * 8;", "norm"),
@@ -272,7 +273,7 @@ FAULTS = [
         "const int block = at.tile_n + 1;",
         "residual",
     ),
-    (EPILOGUE, "acc(number + sub_m * (Config::kN / 2))", "acc(number)", "rms_backward"),
+    (EPILOGUE, "acc(number + sub_m * (Config::kN / 2))", "acc(number)", "glu_backward"),
     (
         EPILOGUE,
         "(sub_n * kPatches + patch) * kRowsHere * Accumulator::count",
@@ -290,7 +291,7 @@ FAULTS = [
         many_tiles,
     ),
     (EPILOGUE, "shared.c.full[i % kTeams][stage];", "shared.c.full[0][stage];", "residual", many_tiles),
-    (EPILOGUE, "wait(phase(i / kTeams, s));", "wait(phase(i, s));", "residual", many_tiles),
+    (EPILOGUE, "wait(phase(i / kTeams, s));", "wait(phase(i, s));", "gemm", many_gemm_tiles),
     (FRAGMENT, "got, odd ? 0x3254 : 0x5410);", "got, 0x5410);", "glu"),
     (EPILOGUE, "at.row = at.warp_row + thread % 32 / 4;", "at.row = at.warp_row + thread % 32 / 8;", "norm"),
     (EPILOGUE, "worker.load_columns(sub_n + 1);", "worker.load_columns(sub_n);", "residual"),
@@ -325,7 +326,7 @@ FAULTS = [
         "pitch_bytes(b.rows, b.cols, kElement) / kElement;",
         "norm",
     ),
-    (GEMM, "(absent_ports(program) & kOptional) == kOptional", "(absent_ports(program) & kOptional) != 0", "gemm"),
+    (GEMM, "(absent_ports(program) & kOptional) == kOptional", "(absent_ports(program) & kOptional) == 0", "gemm"),
     (
         "choice.h",
         "k > 0 && k % 8 == 0 && n % 8 == 0;",

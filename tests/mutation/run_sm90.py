@@ -85,7 +85,7 @@ def write(overlay: pathlib.Path, path: str, text: str) -> None:
 def compile_unit(build: Build, unit: str, fault: tuple | None, overlay: pathlib.Path) -> pathlib.Path:
     """The unit's object, with the fault if there is one."""
     source, instance = UNITS[unit][:2]
-    path = f"{BACKEND}/{source}"
+    path = os.path.normpath(f"{BACKEND}/{source}")
     if fault:
         write(overlay, f"{BACKEND}/{fault[0]}", mutated(f"{BACKEND}/{fault[0]}", *fault[1:3]))
     if instance:

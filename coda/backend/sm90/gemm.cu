@@ -4,10 +4,10 @@
 
 namespace coda::sm90 {
 
-/// The bare product, without c, bias and preact, has a kernel of its own.
+/// Without c, where nothing is loaded beside the operands, it has a kernel of its own.
 template <class T>
 struct Tuning<Gemm<T>> : Tuning<void> {
-  static constexpr PortMask kOptional = 0b0111;
+  static constexpr PortMask kOptional = 0b0001;
 };
 
 template <class T>

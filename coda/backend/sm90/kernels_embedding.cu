@@ -47,7 +47,7 @@ struct RowBatch {
 constexpr int kColumns = 4, kUnits = 4, kUnitColumns = 32 * kColumns, kWarpColumns = kUnits * kUnitColumns;
 /// Places of the sorted order that one warp adds up at most: some tokens have a good part of all rows. A token whose
 /// places lie in several such chunks has a partial sum for each.
-constexpr std::uint32_t kChunkPlaces = 64;
+constexpr std::uint32_t kChunkPlaces = 128;
 
 template <class T>
 struct EmbeddingGradient {

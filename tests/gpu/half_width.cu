@@ -1,0 +1,4 @@
+#include "coda/backend/sm90/gemm.cuh"
+#include "tests/gpu/half_width.h"
+
+template struct coda::sm90::Product<coda::bf16, coda::test::HalfWidth<coda::bf16>>;

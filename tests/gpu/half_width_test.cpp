@@ -1,0 +1,51 @@
+#include "tests/gpu/half_width.h"
+
+#include "coda/backend/sm90/run.h"
+#include "tests/gpu/device.h"
+#include "tests/gpu/on_device.h"
+#include "tests/support/accuracy.h"
+#include "tests/support/random.h"
+
+namespace coda::test {
+namespace {
+
+struct Shape {
+  std::int64_t m, n, k;
+};
+
+using HalfWidthPorts = OnHopper;
+
+TEST_F(HalfWidthPorts, OfAProgramAreReadAndWrittenInBothWays) {
+  Random random(90);
+  for (const Shape& s : {Shape{1, 8, 8}, {100, 264, 64}, {300, 520, 136}, {129, 130, 70}}) {
+    // Small integers: every result is exact in bf16.
+    const Mat a = integer_mat(random, s.m, s.k, -1, 1), b = integer_mat(random, s.n, s.k, -1, 1),
+              half = integer_mat(random, s.m, s.n / 2, -20, 20);
+    Mat out(s.m, s.n), half_out(s.m, s.n / 2);
+    for (std::int64_t m = 0; m < s.m; ++m) {
+      for (std::int64_t n = 0; n < s.n; ++n) {
+        out(m, n) = half(m, n / 2);
+        for (std::int64_t k = 0; k < s.k; ++k) out(m, n) += a(m, k) * b(n, k);
+      }
+      for (std::int64_t j = 0; j < s.n / 2; ++j) half_out(m, j) = out(m, 2 * j) - out(m, 2 * j + 1);
+    }
+    const OnDevice<bf16> device_a(a), device_b(b), device_half(half);
+    for (const sm90::Way way : {sm90::Way::fused, sm90::Way::unfused}) {
+      SCOPED_TRACE(std::to_string(s.m) + "x" + std::to_string(s.n) + "x" + std::to_string(s.k) + " " +
+                   sm90::name_of(way));
+      OnDevice<bf16> got(s.m, s.n), got_half(s.m, s.n / 2);
+      sm90::set_way(way);
+      sm90::Product<bf16, HalfWidth<bf16>>::run(device_a.matrix(), device_b.matrix(), coda::Layout::nt,
+                                                {.half = ConstMatrix(device_half.matrix()).as<bf16>(),
+                                                 .out = got.matrix().as<bf16>(),
+                                                 .half_out = got_half.matrix().as<bf16>()},
+                                                nullptr, "half_width");
+      sm90::set_way(sm90::Way::automatic);
+      EXPECT_EQ(check_exact("out", got.fetch("out").mat(), out), "");
+      EXPECT_EQ(check_exact("half_out", got_half.fetch("half_out").mat(), half_out), "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coda::test
