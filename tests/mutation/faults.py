@@ -177,11 +177,11 @@ FAULTS = [
     ),
     ("coda/programs/residual.h", "tile.reduce(dbias, acc);", "tile.reduce(dbias, acc * r);", backward),
     ("coda/programs/rope.h", "n * r * tile.load(gz)", "n * tile.load(gz)", rope),
-    ("coda/programs/loss.h", "tile.load(target) * hit - smooth", "tile.load(target) - smooth", loss),
+    ("coda/programs/loss.h", "- smooth - tile.load(target) * hit;", "- smooth - tile.load(target);", loss),
     (
         "coda/programs/loss.h",
-        "return map(WhereNonzero{}, transform.back(z, dl), weight);",
-        "return transform.back(z, dl);",
+        "return map(WhereNonzero{}, transform.back(z, weight) * dl, weight);",
+        "return transform.back(z, weight) * dl;",
         "ops/loss.cpp programs_extremes_test",
     ),
     # ---- reductions between programs

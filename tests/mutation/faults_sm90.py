@@ -152,7 +152,6 @@ FAULTS = [
         "more += valid<W>(i) ? exp(f.v[i] - shift) : 0.f;",
         "more += exp(f.v[i] - shift);",
         "lse_apply",
-        minus_infinity,
     ),
     (TILE, "float sum = reg[1] * exp(reg[0] - shift), more = 0;", "float sum = reg[1], more = 0;", "lse"),
     (TILE, "reg[0] = max, reg[1] = sum + more;", "reg[0] = max, reg[1] = more;", "lse"),

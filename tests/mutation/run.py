@@ -93,14 +93,32 @@ def attempt(build: Build, number: int) -> str:
         return "SURVIVED" if passes(overlay / "check") else "caught"
 
 
+def texts_are_there(faults: list[tuple[str, str | tuple[str, int], str]]) -> bool:
+    """Whether each fault, (path, text, what takes its place), finds its text once; tells those that do not."""
+    wrong = 0
+    for path, text, other in faults:
+        try:
+            mutated(path, text, other)
+        except (ValueError, OSError) as error:
+            wrong += 1
+            print(f"mutation: {error}")
+    print(f"mutation: {len(faults) - wrong} of {len(faults)} texts are there")
+    return wrong == 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--compiler", default="c++", help="compiler, and what launches it")
     parser.add_argument("--flags", default="-march=native -fno-math-errno -fno-trapping-math -Wno-psabi")
-    parser.add_argument("--library", required=True, help="libcoda.a without any fault")
+    parser.add_argument("--library", help="libcoda.a without any fault")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", help="faults of files whose path contains this")
+    parser.add_argument("--texts", action="store_true", help="only see that each text is there once")
     args = parser.parse_args()
+    if args.texts:
+        return 0 if texts_are_there([fault[:3] for fault in FAULTS]) else 1
+    if not args.library:
+        parser.error("--library: expected libcoda.a")
     chosen = [i for i, fault in enumerate(FAULTS) if not args.only or args.only in fault[0]]
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:

@@ -20,7 +20,7 @@ import threading
 import time
 
 from faults_sm90 import FAULTS, UNITS
-from run import mutated
+from run import mutated, texts_are_there
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BACKEND = "coda/backend/sm90"
@@ -166,16 +166,9 @@ def main() -> int:
     args = parser.parse_args()
 
     chosen = [f for f in FAULTS if any(args.only in part for part in (f[0], f[3], str(f[1])))]
-    wrong = 0
-    for fault in chosen:
-        try:
-            mutated(f"{BACKEND}/{fault[0]}", *fault[1:3])
-        except (ValueError, OSError) as error:
-            wrong += 1
-            print(f"mutation: {error}")
-    if wrong or args.texts:
-        print(f"mutation: {len(chosen) - wrong} of {len(chosen)} texts are there")
-        return 1 if wrong else 0
+    there = texts_are_there([(f"{BACKEND}/{f[0]}", *f[1:3]) for f in chosen])
+    if args.texts or not there:
+        return 0 if there else 1
 
     begin = time.monotonic()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # many of these tests crash
