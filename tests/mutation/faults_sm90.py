@@ -364,7 +364,7 @@ FAULTS = [
     (APPLY, "for (int row = 1; row < kApplyRows; ++row)", "for (int row = 2; row < kApplyRows; ++row)", "fold_apply"),
     (APPLY, "port.data[tile_row / kTileM * port.pitch + col] = sum;", "port.data[col] = sum;", "fold_apply"),
     (APPLY, "      __syncthreads();\n      const int column", "      const int column", "fold_apply"),
-    (APPLY, "const bool ragged = call.n % 8 != 0 ||", "const bool ragged =", "embedding"),
+    (APPLY, "ragged = few_rows || call.n % 8 != 0 ||", "ragged = few_rows ||", "embedding"),
     (APPLY, "!ports_aligned(program, call.m);", "false;", "embedding"),
     (APPLY, "Cover::kRows - 1) / Cover::kRows *", "Cover::kRows - 1) / (2 * Cover::kRows) *", "embedding"),
     (PRODUCT, "if (call.m == 0 || call.n == 0) return;", "", "residual", empty),

@@ -284,8 +284,11 @@ void launch_apply(const Call& call, const Program& program, std::int64_t first, 
   const std::int64_t tile_n = tile_n_for(call, program);
   const Extent extent{
       static_cast<int>(first), static_cast<int>(last), static_cast<int>(call.n), static_cast<int>(tile_n), acc, call.n};
-  const bool ragged = call.n % 8 != 0 || tile_n % 8 != 0 || tile_n > kTileN || !heads_divide<Run<false>>(program) ||
-                      !ports_aligned(program, call.m);
+  // With no more rows than a block has at once, nothing hides the tiles that it would walk over one after another: the
+  // ragged kernel has a block for each.
+  const bool few_rows = Cover<Program, HasProduct, false>::kAlongN && call.m <= kApplyRows;
+  const bool ragged = few_rows || call.n % 8 != 0 || tile_n % 8 != 0 || tile_n > kTileN ||
+                      !heads_divide<Run<false>>(program) || !ports_aligned(program, call.m);
   const auto blocks_of = [&]<class Cover>(Cover) {
     return (last - first + Cover::kRows - 1) / Cover::kRows *
            ((call.n + Cover::kTiles * tile_n - 1) / (Cover::kTiles * tile_n));
@@ -312,7 +315,7 @@ void launch_apply(const Call& call, const Program& program, std::int64_t first, 
 
 /// M and N fit the device code's 32-bit rows and columns.
 inline void check_extent(const Call& call) {
-  constexpr std::int64_t kMax = std::numeric_limits<int>::max() - 256;  // a tile past the end is still an int
+  constexpr std::int64_t kMax = std::numeric_limits<int>::max() - 2048;  // several tiles past the end are still an int
   if (call.m > kMax || call.n > kMax || call.k > kMax) {
     call.fail(Status::unsupported, "M, N, K: expected at most " + std::to_string(kMax));
   }
