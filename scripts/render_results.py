@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Writes the README's tables of measured figures from the files under results/, between the two `results` markers."""
 
+import textwrap
+
 from results import IMAGES, MODELS, ROOT, few_rows, layer_peers, load, model_ratios, squares
 
 BEGIN, END = "<!-- results: made by scripts/render_results.py -->", "<!-- end of results -->"
@@ -86,6 +88,24 @@ def host_section(run: dict, peers: dict | None) -> list[str]:
     return lines + [""] + image("host", "Host time of a call")
 
 
+def small_section(run: dict) -> list[str]:
+    """Of each kernel the size that moves most bytes. The copy is the fastest of all: that beside a kernel is slower by a
+    third where its two buffers happen to lie badly."""
+    copy = max(r["bytes"] / r["copy_ms"] for r in run["records"])  # bytes a millisecond
+    largest: dict[str, dict] = {}
+    for r in run["records"]:
+        if r["program"] != "memset" and r["bytes"] > largest.get(r["program"], {"bytes": 0})["bytes"]:
+            largest[r["program"]] = r
+    ratios = {name: r["bytes"] / r["ms"] / copy for name, r in largest.items()}
+    text = (
+        f"Kernels without a product that move {min(r['bytes'] for r in largest.values()) / 1e9:.1f} GB or more, against a "
+        f"copy's {copy / 1e9:.2f} TB/s: "
+        + ", ".join(f"`{name}` {ratio:.2f}" for name, ratio in sorted(ratios.items(), key=lambda x: -x[1]))
+        + "."
+    )
+    return [*textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False), ""]
+
+
 def layer_section(run: dict, peers: dict | None) -> list[str]:
     by = layer_peers(peers)
     rows = []
@@ -149,6 +169,8 @@ def main() -> None:
         lines += kernel_section(kernels, peers) + model_section(kernels) + few_rows_section(kernels)
     if host := load("host.json"):
         lines += host_section(host, peers)
+    if small := load("small.json"):
+        lines += small_section(small)
     if layer := load("layer.json"):
         lines += layer_section(layer, peers)
     if cpu := load("kernels.json", "xeon-amx-2cores"):
