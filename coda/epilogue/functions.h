@@ -78,6 +78,16 @@ using GeGluErf = Gated<GeluErf>;
 using GeGluTanh = Gated<GeluTanh>;
 using ReGlu = Gated<Relu>;
 
+/// A multiple, the same over a call.
+template <class Acc>
+struct Scaled {
+  Acc scale;
+  template <class S>
+  CODA_FN auto operator()(S z) const {
+    return z * base_t<S>(scale);
+  }
+};
+
 /// Logit soft-cap: cap * tanh(scale * z / cap). Both are uniform over a call.
 template <class Acc>
 struct SoftCap {

@@ -10,10 +10,9 @@ template <class T>
 struct LogitTransform {
   acc_t<T> scale = 1, cap = 0;
 
-  CODA_FN auto operator()(auto z) const { return cap != 0 ? map(SoftCap<acc_t<T>>{scale, cap}, z) : z * scale; }
-  /// dz from dl
-  CODA_FN auto back(auto z, auto dl) const {
-    return cap != 0 ? backward(SoftCap<acc_t<T>>{scale, cap}, z, dl).dz : dl * scale;
+  /// f(the function): one branch around all that is done with it.
+  CODA_FN auto with(const auto& f) const {
+    return cap != 0 ? f(SoftCap<acc_t<T>>{scale, cap}) : f(Scaled<acc_t<T>>{scale});
   }
 };
 
@@ -30,7 +29,7 @@ struct GemmNormLse {
   template <class Tile>
   CODA_FN void operator()(Tile& tile, auto acc) const {
     auto z = norm(tile, acc);
-    auto l = transform(z);
+    auto l = transform.with([&](auto logit) { return map(logit, z); });
     tile.store(preact, z);
     tile.store(logits, l);
     tile.reduce(lse, l);
@@ -58,12 +57,13 @@ struct CrossEntropyGradient {
 
   template <class Tile>
   CODA_FN auto operator()(Tile& tile, auto z) const {
-    auto row_lse = tile.load(lse);
-    auto p = map(Exp{}, transform(z) - row_lse);
-    auto weight = tile.load(dloss);
-    auto dl = p * (row_lse * zeta2 + 1) - smooth - tile.load(target) * hit;
-    // dz is linear in dl: what a row shares is multiplied first.
-    return map(WhereNonzero{}, transform.back(z, weight) * dl, weight);
+    auto row_lse = tile.load(lse), weight = tile.load(dloss), hot = tile.load(target);
+    return transform.with([&](auto logit) {
+      auto p = map(Exp{}, map(logit, z) - row_lse);
+      auto dl = p * (row_lse * zeta2 + 1) - smooth - hot * hit;
+      // dz is linear in dl: what a row shares is multiplied first.
+      return map(WhereNonzero{}, backward(logit, z, weight).dz * dl, weight);
+    });
   }
 
  private:

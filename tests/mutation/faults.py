@@ -177,11 +177,11 @@ FAULTS = [
     ),
     ("coda/programs/residual.h", "tile.reduce(dbias, acc);", "tile.reduce(dbias, acc * r);", backward),
     ("coda/programs/rope.h", "n * r * tile.load(gz)", "n * tile.load(gz)", rope),
-    ("coda/programs/loss.h", "- smooth - tile.load(target) * hit;", "- smooth - tile.load(target);", loss),
+    ("coda/programs/loss.h", "- smooth - hot * hit;", "- smooth - hot;", loss),
     (
         "coda/programs/loss.h",
-        "return map(WhereNonzero{}, transform.back(z, weight) * dl, weight);",
-        "return transform.back(z, weight) * dl;",
+        "return map(WhereNonzero{}, backward(logit, z, weight).dz * dl, weight);",
+        "return backward(logit, z, weight).dz * dl;",
         "ops/loss.cpp programs_extremes_test",
     ),
     # ---- reductions between programs

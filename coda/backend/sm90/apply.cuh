@@ -2,6 +2,7 @@
 // library computed.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 
 #include "coda/backend/sm90/launch.cuh"
@@ -15,11 +16,13 @@ inline constexpr int kApplyThreads = 256;
 inline constexpr int kApplyRows = kApplyThreads / Run<false>::kLanes;  // at once
 /// Heads of a tile at most, for heads of two columns.
 inline constexpr int kMaxHeads = static_cast<int>(kTileN) / 2;
+/// Tiles of a thread block at most.
+inline constexpr int kMostTiles = 16;
 
-/// Rows [first_row, last_row) of a matrix of `cols` columns, in tiles of kTileM x tile_n. `acc` is row first_row of the
-/// accumulator, if there is a product.
+/// Rows [first_row, last_row) of a matrix of `cols` columns, in tiles of kTileM x tile_n, `tiles` of them side by side
+/// to a thread block. `acc` is row first_row of the accumulator, if there is a product.
 struct Extent {
-  int first_row, last_row, cols, tile_n;
+  int first_row, last_row, cols, tile_n, tiles;
   const float* acc;
   std::int64_t acc_pitch;
 };
@@ -49,12 +52,21 @@ template <class Program, bool HasProduct, bool Ragged>
 struct Cover {
   static constexpr bool kAlongN = !Ragged && !kHasHeadMeans<Program> && kRowFolds<Program> == 0 &&
                                   (shares<Program>(Shares::rows) || !shares<Program>(Shares::columns));
-  static constexpr int kBatch = Ragged ? 1 : 2;
-  static constexpr int kTiles = kAlongN ? 8 : 1, kRows = kAlongN ? kApplyRows : static_cast<int>(kTileM);
+  static constexpr int kBatch = Ragged ? 1 : kAlongN && !HasProduct ? 4 : 2;
+  static constexpr int kRows = kAlongN ? kApplyRows : static_cast<int>(kTileM);
   static constexpr int kSlots = kAlongN ? 1 : kBatch;
   /// Thread blocks of a multiprocessor, as the registers of all such programs allow.
-  static constexpr int kBlocks = Ragged ? 1 : kAlongN && !HasProduct ? 4 : 2;
+  static constexpr int kBlocks = Ragged ? 1 : 2;
   static CODA_DEVICE int row(const Position& at, int slot) { return at.row + slot * kApplyRows; }
+
+  /// Tiles side by side of a block: as many as leave a multiprocessor some dozens of blocks, for what a block's rows
+  /// have in common is read before all else.
+  static int tiles(std::int64_t rows, std::int64_t tiles_n, int multiprocessors) {
+    if (!kAlongN) return 1;
+    const std::int64_t blocks = (rows + kRows - 1) / kRows * tiles_n;
+    return static_cast<int>(std::clamp<std::int64_t>(blocks / (kBlocksWanted * multiprocessors), 1, kMostTiles));
+  }
+  static constexpr int kBlocksWanted = 32;
 };
 
 /// Means over heads of what the first pass left of the row: each lane takes every 16th column, then lanes are added up.
@@ -97,15 +109,15 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
   __shared__ float fold_memory[kFolds > 0 ? kApplyRows : 1][kFolds > 0 ? G::kPatchN : 1];
 
   const int tiles_n = (extent.cols + extent.tile_n - 1) / extent.tile_n;
-  const int blocks_n = (tiles_n + Cover::kTiles - 1) / Cover::kTiles;
+  const int blocks_n = (tiles_n + extent.tiles - 1) / extent.tiles;
   const int block_m = static_cast<int>(blockIdx.x) / blocks_n;
-  const int block_n = static_cast<int>(blockIdx.x) % blocks_n * Cover::kTiles;  // its first tile
+  const int block_n = static_cast<int>(blockIdx.x) % blocks_n * extent.tiles;  // its first tile
   const int thread_row = static_cast<int>(threadIdx.x) / G::kLanes;
   const Program program = params;
   Position at;
   at.lane = static_cast<int>(threadIdx.x) % G::kLanes;
   at.col = block_n * extent.tile_n;
-  at.cols = min(extent.cols, at.col + Cover::kTiles * extent.tile_n);
+  at.cols = min(extent.cols, at.col + extent.tiles * extent.tile_n);
   at.rows = extent.last_row;
   const int tile_row = extent.first_row + block_m * Cover::kRows;
   const Lifecycle<G, Cover> lifecycle{at};
@@ -171,7 +183,7 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
     };
     for_each_port(program, [&](const auto& port) { lifecycle.begin_tile(port); });
     if constexpr (Cover::kAlongN) {
-      for (int t = 0; t < Cover::kTiles; t += kBatch) {
+      for (int t = 0; t < extent.tiles; t += kBatch) {
         Accumulator acc[kBatch];
         Columns columns[kBatch];
         const auto col = [&](int b) { return at.col + (t + b) * static_cast<int>(kTileN); };
@@ -258,6 +270,8 @@ bool ports_aligned(const Program& program, std::int64_t rows, std::int64_t vecto
       } else {
         aligned = aligned && is_aligned(port.data, 1, 0, vector_bytes);
       }
+    } else if constexpr (requires { port.table; }) {
+      aligned = aligned && is_aligned(port.table, 1, 0, 16);
     } else if constexpr (requires { port.data, port.index, port.rows; }) {
       using T = std::remove_const_t<std::remove_pointer_t<decltype(port.data)>>;
       aligned = aligned && is_aligned(port.data, 2, port.pitch * static_cast<std::int64_t>(sizeof(T)), 16);
@@ -279,22 +293,24 @@ std::int64_t tile_n_for(const Call& call, const Program& program) {
 
 /// Rows [first, last) of the program's matrices. `acc` is row `first` of the accumulator, null if there is no product.
 template <bool HasProduct, class Program>
-void launch_apply(const Call& call, const Program& program, std::int64_t first, std::int64_t last, const float* acc,
-                  cudaStream_t stream) {
-  const std::int64_t tile_n = tile_n_for(call, program);
-  const Extent extent{
-      static_cast<int>(first), static_cast<int>(last), static_cast<int>(call.n), static_cast<int>(tile_n), acc, call.n};
-  // With no more rows than a block has at once, nothing hides the tiles that it would walk over one after another: the
-  // ragged kernel has a block for each.
-  const bool few_rows = Cover<Program, HasProduct, false>::kAlongN && call.m <= kApplyRows;
-  const bool ragged = few_rows || call.n % 8 != 0 || tile_n % 8 != 0 || tile_n > kTileN ||
-                      !heads_divide<Run<false>>(program) || !ports_aligned(program, call.m);
-  const auto blocks_of = [&]<class Cover>(Cover) {
-    return (last - first + Cover::kRows - 1) / Cover::kRows *
-           ((call.n + Cover::kTiles * tile_n - 1) / (Cover::kTiles * tile_n));
+void launch_apply(const Call& call, const Device& device, const Program& program, std::int64_t first, std::int64_t last,
+                  const float* acc, cudaStream_t stream) {
+  const std::int64_t tile_n = tile_n_for(call, program), tiles_n = (call.n + tile_n - 1) / tile_n;
+  const bool ragged = call.n % 8 != 0 || tile_n % 8 != 0 || tile_n > kTileN || !heads_divide<Run<false>>(program) ||
+                      !ports_aligned(program, call.m);
+  Extent extent{static_cast<int>(first),
+                static_cast<int>(last),
+                static_cast<int>(call.n),
+                static_cast<int>(tile_n),
+                1,
+                acc,
+                call.n};
+  std::int64_t blocks = 0;
+  const auto cover = [&]<class Cover>(Cover) {
+    extent.tiles = Cover::tiles(last - first, tiles_n, device.multiprocessors);
+    blocks = (last - first + Cover::kRows - 1) / Cover::kRows * ((tiles_n + extent.tiles - 1) / extent.tiles);
   };
-  const std::int64_t blocks =
-      ragged ? blocks_of(Cover<Program, HasProduct, true>()) : blocks_of(Cover<Program, HasProduct, false>());
+  ragged ? cover(Cover<Program, HasProduct, true>()) : cover(Cover<Program, HasProduct, false>());
   if (blocks > std::numeric_limits<int>::max()) {
     call.fail(Status::unsupported, "M, N: expected at most " + std::to_string(std::numeric_limits<int>::max()) +
                                        " tiles, got " + std::to_string(blocks));
@@ -315,7 +331,8 @@ void launch_apply(const Call& call, const Program& program, std::int64_t first, 
 
 /// M and N fit the device code's 32-bit rows and columns.
 inline void check_extent(const Call& call) {
-  constexpr std::int64_t kMax = std::numeric_limits<int>::max() - 2048;  // several tiles past the end are still an int
+  // The tiles of a thread block past the end are still an int.
+  constexpr std::int64_t kMax = std::numeric_limits<int>::max() - 2 * kMostTiles * kTileN;
   if (call.m > kMax || call.n > kMax || call.k > kMax) {
     call.fail(Status::unsupported, "M, N, K: expected at most " + std::to_string(kMax));
   }
@@ -330,8 +347,8 @@ void apply(std::int64_t m, std::int64_t n, const P& program, cudaStream_t stream
   const detail::Call call{op, m, n, 0, Layout::nt};
   if (m == 0 || n == 0) return;
   detail::check_extent(call);
-  detail::current_device(call);
-  detail::launch_apply<false>(call, program, 0, m, nullptr, stream);
+  const detail::Device device = detail::current_device(call);
+  detail::launch_apply<false>(call, device, program, 0, m, nullptr, stream);
 }
 
 }  // namespace coda::sm90

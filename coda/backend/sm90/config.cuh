@@ -10,17 +10,18 @@ namespace coda::sm90 {
 /// Teams of warp groups that take the tiles of a thread block in turns (see pingpong.cuh).
 inline constexpr int kTeams = 2;
 
-/// M x N: the tile. ClusterM x ClusterN: thread blocks that share operand loads. Groups: warp groups of a team, which
-/// works on a tile. SubtileN: columns of the epilogue's subtile, the unit in which C arrives and D leaves; `StagesC` of
-/// them may be under way for the thread block, `StagesD` for a warp where D does not take the place of C.
-/// RowByRow: a thread finishes a row before it begins the next, which takes fewer registers and hides less latency.
-/// Ahead: rows whose further loads, those that do not come as C, a thread asks for before it works on them.
-template <int M, int N, int ClusterM, int ClusterN, int Groups, int SubtileN, int StagesC, int StagesD,
-          bool RowByRow = false, int Ahead = 1>
+/// Thread blocks side by side in a cluster, which share loads of A.
+inline constexpr int kClusterN = 2;
+
+/// M x N: the tile. Groups: warp groups of a team, which works on a tile. SubtileN: columns of the epilogue's subtile,
+/// the unit in which C arrives and D leaves; `StagesC` of them may be under way for the thread block, `StagesD` for a
+/// warp where D does not take the place of C. RowByRow: a thread finishes a row before it begins the next, which takes
+/// fewer registers and hides less latency. Ahead: rows whose further loads, those that do not come as C, a thread asks
+/// for before it works on them.
+template <int M, int N, int Groups, int SubtileN, int StagesC, int StagesD, bool RowByRow = false, int Ahead = 1>
 struct Config {
   static constexpr int kGroups = Groups;
   static constexpr int kM = M, kN = N, kK = 64;  // 64 values of 16 bits: one 128-byte row of swizzled shared memory
-  static constexpr int kClusterM = ClusterM, kClusterN = ClusterN;
   static constexpr int kSubtileM = 64 * Groups, kSubtileN = SubtileN;
   static constexpr int kSubtilesM = kM / kSubtileM;
   static constexpr int kThreads = 128 * Groups, kWarps = kThreads / 32;  // of a team

@@ -6,8 +6,11 @@
 #include <atomic>
 #include <utility>
 
-#include "coda/backend/sm90/kernel.cuh"
 #include "coda/backend/sm90/product.cuh"
+#include "coda/backend/sm90/tensor_map.cuh"
+
+// Behind it: CUTLASS includes the driver's types inside of a namespace.
+#include "coda/backend/sm90/kernel.cuh"
 
 namespace coda::sm90 {
 
@@ -31,7 +34,7 @@ struct Configurations {
 /// numbered from 1 in their order.
 template <class Program>
 struct Tuning {
-  using Config = sm90::Config<128, 128, 1, 2, 2, 32, 4, 2, true>;
+  using Config = sm90::Config<128, 128, 2, 32, 4, 2, true>;
   using Others = Configurations<>;
   /// Ports; a call that has none of them gets a second, faster kernel without them. 0: there is no such kernel.
   static constexpr PortMask kOptional = 0;
@@ -48,14 +51,16 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1) start(const __grid_consta
   Kernel()(params, shared);
 }
 
-/// What a kernel needs once on each device.
-template <class Kernel>
+/// What kernels need once on each device. It has CUDA load their code, which takes some 100 us each: those that a
+/// program's later calls may take are loaded at its first.
+template <class... Kernels>
 void prepare(const Call& call, const Device& device) {
   static std::array<std::atomic<bool>, kMaxDevices> known{};
   std::atomic<bool>& ready = known[static_cast<std::size_t>(device.number)];
   if (ready.load(std::memory_order_acquire)) return;
-  check(cudaFuncSetAttribute(start<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernel::kSharedBytes), call,
-        "cudaFuncSetAttribute");
+  (check(cudaFuncSetAttribute(start<Kernels>, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernels::kSharedBytes), call,
+         "cudaFuncSetAttribute"),
+   ...);
   ready.store(true, std::memory_order_release);
 }
 
@@ -87,16 +92,10 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
             Raster raster, cudaStream_t stream) {
   using Types = KernelTypes<T, Program, Absent, L, Config>;
   using Kernel = typename Types::Kernel;
-  using Element = typename Types::Element;
-  constexpr std::int64_t kElement = sizeof(Element);
-
-  prepare<Kernel>(call, device);
-  const typename Kernel::Shape shape{static_cast<int>(call.m), static_cast<int>(call.n), static_cast<int>(call.k), 1};
-  typename Types::Mainloop::Arguments operands{};
-  operands.ptr_A = reinterpret_cast<const Element*>(a.data);
-  operands.ptr_B = reinterpret_cast<const Element*>(b.data);
-  cute::get<Types::kAIsKMajor ? 0 : 1>(operands.dA) = pitch_bytes(a.rows, a.pitch, kElement) / kElement;
-  cute::get<Types::kBIsKMajor ? 0 : 1>(operands.dB) = pitch_bytes(b.rows, b.pitch, kElement) / kElement;
+  const auto operand_map = [&](const MatrixOf<const T>& x, int box_rows) {
+    return tensor_map<sizeof(T)>(call, const_cast<T*>(x.data), x.rows, x.cols, pitch_bytes(x.rows, x.pitch, sizeof(T)),
+                                 box_rows, Kernel::kBoxColumns);
+  };
   using Epilogue = typename Types::Epilogue;
   typename Epilogue::Params epilogue{};
   epilogue.program = program;
@@ -116,22 +115,21 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
           : tensor_map<kLoad.bytes()>(call, const_cast<T*>(a.data), 1, 8, 64, Config::kSubtileM, Config::kSubtileN);
   });
 
-  const int clusters_m = ceil_tiles(call.m, Config::kM * Config::kClusterM);
-  const int clusters_n = ceil_tiles(call.n, Config::kN * Config::kClusterN);
-  const typename Kernel::Params params{.shape = shape,
-                                       .order = TileOrder(clusters_m, clusters_n, raster.band, raster.along_m),
-                                       .mainloop = Types::Mainloop::to_underlying_arguments(shape, operands, nullptr),
+  const TileOrder order(ceil_tiles(call.m, Config::kM), ceil_tiles(call.n, Config::kN * kClusterN), raster.band,
+                        raster.along_m);
+  const typename Kernel::Params params{.k = static_cast<int>(call.k),
+                                       .a = operand_map(a, Kernel::kBoxRowsA),
+                                       .b = operand_map(b, Kernel::kBoxRowsB),
+                                       .order = order,
                                        .epilogue = epilogue};
-  constexpr int kBlocks = Config::kClusterM * Config::kClusterN;  // of a cluster
-  const int clusters = std::min(params.order.count(), device.multiprocessors / kBlocks);
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(clusters * Config::kClusterM), Config::kClusterN);
+  config.gridDim = dim3(static_cast<unsigned>(std::min(order.count(), device.multiprocessors / kClusterN)), kClusterN);
   config.blockDim = Kernel::kThreads;
   config.dynamicSmemBytes = Kernel::kSharedBytes;
   config.stream = stream;
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {Config::kClusterM, Config::kClusterN, 1};
+  cluster.val.clusterDim = {1, kClusterN, 1};
   config.attrs = &cluster;
   config.numAttrs = 1;
   check(cudaLaunchKernelEx(&config, start<Kernel>, params), call, "cudaLaunchKernelEx");
@@ -191,6 +189,10 @@ void launch_with(const Call& call, const Device& device, MatrixOf<const T> a, Ma
 template <class T, class Program, Layout L, class... Configs>
 bool launch_chosen(const Call& call, const Device& device, MatrixOf<const T> a, MatrixOf<const T> b,
                    const Program& program, cudaStream_t stream, Configurations<Configs...>) {
+  prepare<typename KernelTypes<T, Program, 0, L, Configs>::Kernel...>(call, device);
+  if constexpr (constexpr PortMask kOptional = Tuning<Program>::kOptional; kOptional != 0) {
+    prepare<typename KernelTypes<T, Program, kOptional, L, Configs>::Kernel...>(call, device);
+  }
   static const std::span<const Entry> measured = table().part(kName<Program>, L);
   const Choice choice =
       choose(measured, kRule<Program>, sizeof...(Configs), call.m, call.n, call.k, device.multiprocessors);

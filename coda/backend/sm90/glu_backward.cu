@@ -6,7 +6,7 @@ namespace coda::sm90 {
 /// C and D are pairs, twice the registers and shared memory of other programs: it would spill registers in pairs.
 template <class T, class F>
 struct Tuning<GemmGluBackward<T, F>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 1, 2, 1, 32, 4, 2, true>;
+  using Config = sm90::Config<128, 128, 1, 32, 4, 2, true>;
   static constexpr Layouts kLayouts = kBackward;
 };
 

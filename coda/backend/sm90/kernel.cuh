@@ -2,9 +2,6 @@
 // is put together here rather than by CUTLASS's builders, whose headers bring in every other architecture.
 #pragma once
 
-#include "coda/backend/sm90/tensor_map.cuh"
-
-// Behind it: it changes how CUTLASS calls the driver.
 #include <cutlass/gemm/collective/collective_mma_decl.hpp>
 #include <cutlass/gemm/collective/sm90_mma_tma_gmma_ss_warpspecialized.hpp>
 
@@ -36,7 +33,6 @@ template <class T, class Program, PortMask Absent, Layout L, class Conf>
 struct KernelTypes {
   using Element = typename detail::CutlassElement<T>::type;
   using Tile = cute::Shape<cute::Int<Conf::kM>, cute::Int<Conf::kN>, cute::Int<Conf::kK>>;
-  using Cluster = cute::Shape<cute::Int<Conf::kClusterM>, cute::Int<Conf::kClusterN>, cute::_1>;
   static constexpr bool kAIsKMajor = L != Layout::tn, kBIsKMajor = L == Layout::nt;
 
   using Epilogue = sm90::Epilogue<Program, Absent, Conf>;
@@ -49,9 +45,6 @@ struct KernelTypes {
       std::conditional_t<KMajor, cute::GMMA::Layout_K_SW128_Atom<Element>, cute::GMMA::Layout_MN_SW128_Atom<Element>>;
   template <bool KMajor>
   static constexpr auto kMajor = KMajor ? cute::GMMA::Major::K : cute::GMMA::Major::MN;
-  // An operand tile is the same for all blocks along the other axis of the cluster, so one of them loads for all.
-  template <int Blocks>
-  using OperandLoad = std::conditional_t<Blocks == 1, cute::SM90_TMA_LOAD, cute::SM90_TMA_LOAD_MULTICAST>;
 
   using TiledMma = decltype(cute::make_tiled_mma(
       cute::GMMA::ss_op_selector<Element, Element, float, Tile, kMajor<kAIsKMajor>, kMajor<kBIsKMajor>>(),
@@ -59,14 +52,15 @@ struct KernelTypes {
   static constexpr int kStageBytes = (Conf::kM + Conf::kN) * Conf::kK * 2 + 16;  // and its two barriers
   static constexpr int kOtherBytes = (static_cast<int>(sizeof(typename Epilogue::Shared)) + 2047) / 1024 * 1024;
   static constexpr int kStages = (detail::kSharedBytes - kOtherBytes) / kStageBytes;
+  // Its products alone: operands are PingPong's to load, and clusters.
   using Mainloop = cutlass::gemm::collective::CollectiveMma<
-      cutlass::gemm::MainloopSm90TmaGmmaWarpSpecialized<kStages, Cluster,
+      cutlass::gemm::MainloopSm90TmaGmmaWarpSpecialized<kStages, cute::Shape<cute::_1, cute::_1, cute::_1>,
                                                         cutlass::gemm::KernelTmaWarpSpecializedPingpong>,
-      Tile, Element, Operand<kAIsKMajor>, Element, Operand<kBIsKMajor>, TiledMma, OperandLoad<cute::size<1>(Cluster{})>,
-      OperandSmem<kAIsKMajor>, void, cute::identity, OperandLoad<cute::size<0>(Cluster{})>, OperandSmem<kBIsKMajor>,
-      void, cute::identity>;
+      Tile, Element, Operand<kAIsKMajor>, Element, Operand<kBIsKMajor>, TiledMma, cute::SM90_TMA_LOAD,
+      OperandSmem<kAIsKMajor>, void, cute::identity, cute::SM90_TMA_LOAD, OperandSmem<kBIsKMajor>, void,
+      cute::identity>;
 
-  using Kernel = PingPong<Mainloop, Epilogue>;
+  using Kernel = PingPong<Mainloop, Epilogue, L>;
   static_assert(Kernel::kSharedBytes <= detail::kSharedBytes);
 };
 

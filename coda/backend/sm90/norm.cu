@@ -9,8 +9,8 @@ struct Tuning<GemmNorm<T, Norm, F>> : Tuning<void> {
 };
 template <class T, class F>
 struct Tuning<GemmNorm<T, LayerNormScale<T>, F>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 1, 2, 1, 32, 4, 2>;
-  using Others = Configurations<sm90::Config<128, 128, 1, 2, 2, 32, 4, 2, true>>;  // faster where there are few tiles
+  using Config = sm90::Config<128, 128, 1, 32, 4, 2>;
+  using Others = Configurations<sm90::Config<128, 128, 2, 32, 4, 2, true>>;  // faster where there are few tiles
   static constexpr Layouts kLayouts = kForward;
 };
 

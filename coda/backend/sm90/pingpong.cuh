@@ -55,18 +55,20 @@ class TileOrder {
   bool along_m_ = false;
 };
 
-template <class Mainloop_, class Epilogue_>
+template <class Mainloop_, class Epilogue_, Layout L>
 class PingPong {
  public:
   using Mainloop = Mainloop_;
   using Epilogue = Epilogue_;
-  using Cluster = typename Mainloop::DispatchPolicy::ClusterShape;
   using TiledMma = typename Mainloop::TiledMma;
   using TileShape = typename Mainloop::TileShape;
-  using Shape = cute::Shape<int, int, int, int>;  // M, N, K, 1
 
-  static constexpr int kClusterM = cute::size<0>(Cluster()), kClusterN = cute::size<1>(Cluster());
-  static constexpr int kTileK = cute::size<2>(TileShape());
+  static constexpr int kM = cute::size<0>(TileShape()), kN = cute::size<1>(TileShape()),
+                       kK = cute::size<2>(TileShape());
+  /// Operands travel in boxes whose rows are 64 values, 128 bytes of shared memory: along k, or along n if B lies in
+  /// memory as K x N. Each block of a cluster loads its part of a tile of A for all of them.
+  static constexpr int kBoxColumns = 64, kBoxRowsA = kM / kClusterN, kBoxRowsB = L == Layout::nt ? kN : kK;
+  static_assert(L != Layout::tn && kK == kBoxColumns);
   static constexpr int kWarpGroup = 128;
   static constexpr int kTeamThreads = cute::size(TiledMma()), kThreads = kWarpGroup + kTeams * kTeamThreads;
 
@@ -78,9 +80,9 @@ class PingPong {
       (kLaunchRegisters * kThreads - kLoadRegisters * kWarpGroup) / (kTeams * kTeamThreads) / 8 * 8;
 
   struct Params {
-    Shape shape;
+    int k;
+    CUtensorMap a, b;
     TileOrder order;
-    typename Mainloop::Params mainloop;
     typename Epilogue::Params epilogue;
   };
 
@@ -108,12 +110,13 @@ class PingPong {
     const int team = (warp - kWarpGroup / 32) / (kTeamThreads / 32);  // of threads that do not load
 
     // This cluster's tiles are every so many of the order's.
-    const int clusters = static_cast<int>(gridDim.x) / kClusterM, cluster = static_cast<int>(blockIdx.x) / kClusterM;
+    const int clusters = static_cast<int>(gridDim.x), cluster = static_cast<int>(blockIdx.x);
     const int tiles = (params.order.count() - cluster + clusters - 1) / clusters;
-    const int k_tiles = (cute::get<2>(params.shape) + kTileK - 1) / kTileK;
+    const int k_tiles = (params.k + kK - 1) / kK;
 
     if (warp == 0 && cute::elect_one_sync()) {
-      Mainloop::prefetch_tma_descriptors(params.mainloop);
+      cute::prefetch_tma_descriptor(&params.a);
+      cute::prefetch_tma_descriptor(&params.b);
       Epilogue::prepare(params.epilogue, shared.epilogue);
       shared.half_loaded.init(1);
     }
@@ -122,17 +125,13 @@ class PingPong {
     pipeline_params.is_leader = thread % kWarpGroup == 0;
     pipeline_params.num_consumers = kTeamThreads;
     pipeline_params.num_producers = Mainloop::NumProducerThreadEvents;
-    pipeline_params.transaction_bytes = params.mainloop.tma_transaction_bytes;
-    Pipeline pipeline(shared.pipeline, pipeline_params, Cluster());
+    pipeline_params.transaction_bytes = Mainloop::TmaTransactionBytes;
+    Pipeline pipeline(shared.pipeline, pipeline_params, cute::Shape<cute::_1, cute::Int<kClusterN>, cute::_1>());
     TeamOrder team_order(shared.team_order, {static_cast<std::uint32_t>(loads ? 0 : team), kTeamThreads});
 
     // The barriers above are set up for the whole cluster before anybody uses one.
-    if constexpr (kClusterM * kClusterN > 1) {
-      cute::cluster_arrive_relaxed();
-      cute::cluster_wait();
-    } else {
-      __syncthreads();
-    }
+    cute::cluster_arrive_relaxed();
+    cute::cluster_wait();
 
     if (loads) {
       cutlass::arch::warpgroup_reg_dealloc<kLoadRegisters>();
@@ -157,7 +156,7 @@ class PingPong {
       const PipelineState state = after(static_cast<std::uint64_t>(i) * k_tiles);
       auto work = Epilogue::begin(params.epilogue, shared.epilogue, at.m, at.n, team, rank);
       team_order.wait();
-      mainloop.mma(pipeline, state, accumulators, k_tiles, rank, shared.operands, params.mainloop);
+      mainloop.mma(pipeline, state, accumulators, k_tiles, rank, shared.operands, {});
       team_order.arrive();
       mainloop.mma_tail(pipeline, state, k_tiles);
       Epilogue::run(params.epilogue, shared.epilogue, i, work, accumulators);
@@ -181,53 +180,39 @@ class PingPong {
   /// The thread block's i-th tile.
   static CODA_DEVICE TileOrder::Cluster tile(const Params& params, int i) {
     const int2 block = block_index();
-    const int clusters = static_cast<int>(gridDim.x) / kClusterM;
-    const auto at = params.order[block.x / kClusterM + i * clusters];
-    return {at.m * kClusterM + block.x % kClusterM, at.n * kClusterN + block.y};
+    const auto at = params.order[block.x + i * static_cast<int>(gridDim.x)];
+    return {at.m, at.n * kClusterN + block.y};
   }
 
-  /// One thread: has the operands of all tiles brought, as far ahead as there are stages.
+  /// One thread: has the operands of all tiles brought, as far ahead as there are stages. The blocks of a cluster share
+  /// rows of A: each loads its part for all of them.
   static CODA_DEVICE void load_operands(const Params& params, SharedStorage& shared, Pipeline& pipeline, int tiles,
                                         int k_tiles) {
-    using namespace cute;
-    const auto& tma_a = params.mainloop.tma_load_a;
-    const auto& tma_b = params.mainloop.tma_load_b;
-    const int rank = static_cast<int>(block_rank_in_cluster()), cluster_m = rank % kClusterM,
-              cluster_n = rank / kClusterM;
-    const auto [a, b] = Mainloop().load_init(params.shape, params.mainloop);
-    const auto slice_a = tma_a.get_slice(cluster_n);
-    const auto slice_b = tma_b.get_slice(cluster_m);
-    const auto from_a = slice_a.partition_S(a(_, _, _, _, 0));
-    const auto from_b = slice_b.partition_S(b(_, _, _, _, 0));
-    auto to_a = slice_a.partition_D(
-        make_tensor(make_smem_ptr(shared.operands.smem_A.data()), typename Mainloop::SmemLayoutA()));
-    auto to_b = slice_b.partition_D(
-        make_tensor(make_smem_ptr(shared.operands.smem_B.data()), typename Mainloop::SmemLayoutB()));
-    // Thread blocks that are side by side share rows of A, those below each other columns of B.
-    const auto share_a = static_cast<std::uint16_t>(kRowOfBlocks << cluster_m);
-    const auto share_b = static_cast<std::uint16_t>(kColumnOfBlocks << cluster_n * kClusterM);
-
+    constexpr auto kHint = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
+    constexpr std::uint16_t kAllBlocks = (1 << kClusterN) - 1;
+    const int part_a = static_cast<int>(cute::block_rank_in_cluster()) * kBoxRowsA;
     auto state = cutlass::make_producer_start_state<Pipeline>();
     for (int i = 0; i < tiles; ++i) {
       const auto at = tile(params, i);
       for (int k = 0; k < k_tiles; ++k) {
         pipeline.producer_acquire(state);
-        auto* barrier = pipeline.producer_get_barrier(state);
-        copy(tma_a.with(*barrier, share_a), from_a(_, _, _, at.m, k), to_a(_, _, _, state.index()));
-        copy(tma_b.with(*barrier, share_b), from_b(_, _, _, at.n, k), to_b(_, _, _, state.index()));
+        auto* full = pipeline.producer_get_barrier(state);
+        auto* a = shared.operands.smem_A.data() + (state.index() * kM + part_a) * kK;
+        auto* b = shared.operands.smem_B.data() + state.index() * kN * kK;
+        cute::SM90_TMA_LOAD_MULTICAST_2D::copy(&params.a, full, kAllBlocks, kHint, a, k * kK, at.m * kM + part_a);
+        if constexpr (L == Layout::nt) {
+          cute::SM90_TMA_LOAD_2D::copy(&params.b, full, kHint, b, k * kK, at.n * kN);
+        } else {
+          CODA_UNROLL for (int n = 0; n < kN; n += kBoxColumns) {
+            cute::SM90_TMA_LOAD_2D::copy(&params.b, full, kHint, b + n * kK, at.n * kN + n, k * kK);
+          }
+        }
         ++state;
         if (i == 0 && k == k_tiles / 2) shared.half_loaded.arrive();
       }
     }
     pipeline.producer_tail(state);  // a block of the cluster must not end while others write to it
   }
-  /// Masks of the blocks of a cluster with the same m or n.
-  static constexpr unsigned kRowOfBlocks = [] {
-    unsigned mask = 0;
-    for (int n = 0; n < kClusterN; ++n) mask |= 1u << n * kClusterM;
-    return mask;
-  }();
-  static constexpr unsigned kColumnOfBlocks = (1u << kClusterM) - 1;
 
   /// The state of the pipeline's consumer after so many steps.
   static CODA_DEVICE PipelineState after(std::uint64_t steps) {

@@ -36,8 +36,8 @@ inline std::int64_t rows_at_a_time(std::int64_t n) {
 }
 
 template <class T, class Program>
-void run_unfused(const Call& call, MatrixOf<const T> a, MatrixOf<const T> b, const Program& program,
-                 cudaStream_t stream) {
+void run_unfused(const Call& call, const Device& device, MatrixOf<const T> a, MatrixOf<const T> b,
+                 const Program& program, cudaStream_t stream) {
   const std::int64_t step = std::min(call.m, rows_at_a_time(call.n));
   const Workspace acc(static_cast<std::size_t>(step * call.n) * sizeof(float), stream, call.op);
   const bool a_is_km = call.layout == Layout::tn;
@@ -47,7 +47,7 @@ void run_unfused(const Call& call, MatrixOf<const T> a, MatrixOf<const T> b, con
     const MatrixOf<const T> part(start, a_is_km ? call.k : rows, a_is_km ? rows : call.k, a.pitch);
     const MatrixOf<float> product(static_cast<float*>(acc.data()), rows, call.n);
     matmul(call.op, part, b, call.layout, 1, 0, {}, product, stream);
-    launch_apply<true>(call, program, first, last, product.data, stream);
+    launch_apply<true>(call, device, program, first, last, product.data, stream);
   }
 }
 
@@ -72,7 +72,7 @@ void gemm(std::type_identity_t<MatrixOf<const T>> a, std::type_identity_t<Matrix
   if constexpr (kFused<P>) {
     if (detail::launch_fused<T>(call, device, a, b, program, stream)) return;
   }
-  detail::run_unfused<T>(call, a, b, program, stream);
+  detail::run_unfused<T>(call, device, a, b, program, stream);
 }
 
 template <class T, class P>

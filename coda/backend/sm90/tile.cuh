@@ -285,12 +285,25 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
     const int position = p.reg[slot_];
     const bool known = position >= 0 && position < p.rows;
     const float* row = p.table + static_cast<std::int64_t>(position) * p.head_dim;
-    each_pair(p.head_dim, [&](int i, int column, const HeadWalk& at) {
+    // (cos, sin) of pairs, the first of them word i: (1, 0) where nothing is rotated, NaN where the table has no such
+    // row.
+    const auto ask = [&]<int Count>(std::integral_constant<int, Count>, int i, int column, int column_of_head) {
       const bool rotated = column < p.columns && column < at_.cols;
-      std::uint32_t angle[2] = {__float_as_uint(rotated ? kNan : 1.f), __float_as_uint(rotated ? kNan : 0.f)};
-      load_constant_words(row + at.column, angle, rotated && known);
-      words[i] = angle[0], words[i + 1] = angle[1];
-    });
+      std::uint32_t angles[Count];
+      CODA_UNROLL for (int j = 0; j < Count; ++j) angles[j] = __float_as_uint(rotated ? kNan : j % 2 == 0 ? 1.f : 0.f);
+      load_constant_words(row + column_of_head, angles, rotated && known);
+      CODA_UNROLL for (int j = 0; j < Count; ++j) words[i + j] = angles[j];
+    };
+    if constexpr (std::is_same_v<G, Run<false>>) {  // all of a lane's columns are side by side in one head
+      const int column = col_ + G::kColumns * at_.lane, column_of_head = column % p.head_dim;
+      CODA_UNROLL for (int i = 0; i < Accumulator::count; i += 4) {
+        ask(std::integral_constant<int, 4>(), i, column, column_of_head + i);
+      }
+    } else {
+      each_pair(p.head_dim, [&](int i, int column, const HeadWalk& at) {
+        ask(std::integral_constant<int, 2>(), i, column, at.column);
+      });
+    }
   }
   template <class T>
   CODA_DEVICE void fetch_port(const GatherLoad<T>& p, std::uint32_t* words) const {
