@@ -182,6 +182,10 @@ int kernels_in(const Stream& stream, const std::function<void()>& work) {
   return Graph(stream, work, Capture::of_this_thread).kernels();
 }
 
+/// Tiles of a row to a thread block of the elementwise kernel: as the library chooses, fewer than have their loads
+/// under way together, more, and as many as there may be.
+constexpr int kTilesOfBlocks[] = {0, 2, 5, 16};
+
 }  // namespace
 
 std::string name_of(const Route& route) {
@@ -193,7 +197,9 @@ Execution::Execution(const Problem& problem, Backend backend, DType type, Route 
     : problem_(problem),
       backend_(backend),
       route_(route),
-      raster_{.band = 8 >> seed / 4 % 4, .along_m = seed / 16 % 2 == 0},
+      choice_{.config = route.config,
+              .raster = {.band = 8 >> seed / 4 % 4, .along_m = seed / 16 % 2 == 0},
+              .tiles = kTilesOfBlocks[seed / 4 % std::size(kTilesOfBlocks)]},
       image_(backend) {
   std::vector<Block> blocks;
   for (const Slot& s : problem_.slots) {
@@ -210,14 +216,11 @@ Execution::Execution(const Problem& problem, Backend backend, DType type, Route 
 }
 
 void Execution::call(void* stream, const Spoil* spoil) const {
-  switch (route_.kind) {
-    case Route::automatic:
-      return call_as(ChosenWay(sm90::Way::automatic), stream, spoil);
-    case Route::unfused:
-      return call_as(ChosenWay(sm90::Way::unfused), stream, spoil);
-    default:  // ragged matrices must lead away from the fused kernel even where it is asked for
-      return call_as(ChosenWay({.way = sm90::Way::fused, .config = route_.config, .raster = raster_}), stream, spoil);
-  }
+  if (route_.kind == Route::automatic) return call_as(ChosenWay(sm90::Way::automatic), stream, spoil);
+  sm90::Choice choice = choice_;
+  // Ragged matrices must lead away from the fused kernel even where it is asked for.
+  choice.way = route_.kind == Route::unfused ? sm90::Way::unfused : sm90::Way::fused;
+  call_as(ChosenWay(choice), stream, spoil);
 }
 void Execution::call_as(const ChosenWay&, void* stream, const Spoil* spoil) const {
   problem_.call(Bound(image_, spoil), {backend_, stream});

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "coda/backend/sm90/choice.h"
 #include "coda/backend/sm90/launch.cuh"
 #include "coda/backend/sm90/lifecycle.cuh"
 
@@ -63,6 +64,7 @@ struct Cover {
   /// have in common is read before all else.
   static int tiles(std::int64_t rows, std::int64_t tiles_n, int multiprocessors) {
     if (!kAlongN) return 1;
+    if (const int chosen = chosen_tiles(); chosen > 0) return std::min(chosen, kMostTiles);
     const std::int64_t blocks = (rows + kRows - 1) / kRows * tiles_n;
     return static_cast<int>(std::clamp<std::int64_t>(blocks / (kBlocksWanted * multiprocessors), 1, kMostTiles));
   }

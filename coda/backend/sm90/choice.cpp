@@ -148,6 +148,7 @@ bool near(std::int64_t m, std::int64_t measured) { return 4 * m <= 5 * measured 
 
 void set_way(Way w) { forced = {.way = w}; }
 Way way() { return forced.way; }
+int chosen_tiles() { return forced.choice.tiles; }
 void set_choice(const Choice& choice) { forced = {.way = choice.way, .exactly = true, .choice = choice}; }
 
 std::string text_of(const Choice& c) {

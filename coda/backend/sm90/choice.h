@@ -36,14 +36,17 @@ struct Choice {
   Way way = Way::fused;  // fused or unfused
   int config = 0;        // which of the configurations that the program's fused kernel is built in
   Raster raster = {};
+  int tiles = 0;  // of a row, that a thread block of the elementwise kernel takes; 0: by the size of the matrix
   bool operator==(const Choice&) const = default;
 };
 /// "unfused", or "fused, configuration 0, bands of 8 along m".
 std::string text_of(const Choice& choice);
 
 /// Every call of the calling thread runs as `choice` says, wherever a fused kernel takes its arguments, until the next
-/// set_way. For `coda tune`.
+/// set_way. For `coda tune` and tests.
 void set_choice(const Choice& choice);
+/// Tiles that set_choice asked for, else 0.
+int chosen_tiles();
 
 /// What runs where nothing was measured: `tile_m` x `tile_n` and `raster` are those of the first configuration.
 struct Rule {
