@@ -60,15 +60,17 @@ struct Cover {
   static constexpr int kBlocks = Ragged ? 1 : 2;
   static CODA_DEVICE int row(const Position& at, int slot) { return at.row + slot * kApplyRows; }
 
-  /// Tiles side by side of a block: as many as leave a multiprocessor some dozens of blocks, for what a block's rows
-  /// have in common is read before all else.
+  /// Tiles side by side of a block: what a block's rows have in common is read before all else, so the fewest blocks
+  /// that fill the chip, as far as kMostTiles goes.
   static int tiles(std::int64_t rows, std::int64_t tiles_n, int multiprocessors) {
     if (!kAlongN) return 1;
     if (const int chosen = chosen_tiles(); chosen > 0) return std::min(chosen, kMostTiles);
-    const std::int64_t blocks = (rows + kRows - 1) / kRows * tiles_n;
-    return static_cast<int>(std::clamp<std::int64_t>(blocks / (kBlocksWanted * multiprocessors), 1, kMostTiles));
+    const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+    const std::int64_t at_once = std::int64_t{kBlocks} * multiprocessors;
+    const std::int64_t wanted = ceil_div(ceil_div(rows, kRows) * tiles_n, at_once);
+    const std::int64_t blocks_n = ceil_div(tiles_n, std::min<std::int64_t>(wanted, kMostTiles));
+    return static_cast<int>(ceil_div(tiles_n, blocks_n));
   }
-  static constexpr int kBlocksWanted = 32;
 };
 
 /// Means over heads of what the first pass left of the row: each lane takes every 16th column, then lanes are added up.
