@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
 #include <sstream>
 #include <stdexcept>
 
@@ -152,6 +153,34 @@ Draw::Dot Draw::row_terms(bool layernorm, Id dz, const Mat& z, std::int64_t tile
     for (std::int64_t j = 0; j < z.cols; ++j) shifted(i, j) = std::fabs(z(i, j)) + std::fabs(values(x.c)(j, 0));
   slot(x.zdz).magnitude = dot(dz, shifted);
   return x;
+}
+
+void Draw::allow_for_derivative(const Dot& terms, const Operands& product, const Mat& z) {
+  const auto longest = [](const Mat& x, bool rows) {
+    double most = 0;
+    for (std::int64_t i = 0; i < (rows ? x.rows : x.cols); ++i) {
+      double sum = 0;
+      for (std::int64_t j = 0; j < (rows ? x.cols : x.rows); ++j) sum += std::pow(rows ? x(i, j) : x(j, i), 2);
+      most = std::max(most, sum);
+    }
+    return std::sqrt(most);
+  };
+  const auto largest = [](const Mat& x) {
+    return std::transform_reduce(
+        x.v.begin(), x.v.end(), 0., [](double a, double b) { return std::max(a, b); },
+        [](double e) { return std::fabs(e); });
+  };
+  const double of_product = longest(values(product.a), product.layout != Layout::tn) *
+                            longest(values(product.b), product.layout == Layout::nt);
+  // A unit in the last place of it, where compare() allows for 64.
+  const auto allow = [&](Id id, double factor) {
+    if (id == kNone) return;
+    slot(id).magnitude = [terms = slot(id).magnitude, least = of_product * factor / 64](const std::vector<Mat>& all) {
+      return std::max(terms(all), least);
+    };
+  };
+  allow(terms.zdz, largest(z));
+  if (terms.udz != kNone) allow(terms.udz, largest(values(terms.u)));
 }
 
 Draw::Heads Draw::heads() {

@@ -182,6 +182,9 @@ class Draw {
   };
   /// Row terms of a gradient `dz` whose value is z, in tiles of `tiled` columns of the product.
   Dot row_terms(bool layernorm, Id dz, const Mat& z, std::int64_t tiled, bool linear, std::int64_t head_dim = 0);
+  /// The derivative of a function may cancel, as GELU's does far below 0: its error is then one of the product that it
+  /// is multiplied by, not of the dz that is left.
+  void allow_for_derivative(const Dot& terms, const Operands& product, const Mat& z);
 
   struct Heads {
     std::int64_t q = 0, k = 0, v = 0, dim = 2;

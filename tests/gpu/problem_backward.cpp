@@ -77,6 +77,7 @@ Call draw_gemm_glu_backward(Draw& d, int variant) {
       d.random.integer(0, 1) == 1 ? d.in_place(preact, "dpreact", linear) : d.out("dpreact", 2 * d.n, linear);
   const Id out = d.given() ? d.out("out", d.n, linear) : kNone;
   const auto dot = d.row_terms(variant >= 4, dpreact, z, d.n, linear);
+  if (!linear) d.allow_for_derivative(dot, p, z);
   return [=](const Bound& x, const ops::Target& on) {
     ops::gemm_glu_backward({.a = x[p.a],
                             .b = x[p.b],
@@ -101,6 +102,7 @@ Call draw_gemm_activation_backward(Draw& d, int variant) {
       d.random.integer(0, 1) == 1 ? d.in_place(preact, "dpreact", linear) : d.out("dpreact", d.n, linear);
   const Id out = d.given() ? d.out("out", d.n, linear) : kNone;
   const auto dot = d.row_terms(variant >= 6, dpreact, z, d.n, linear);
+  if (!linear) d.allow_for_derivative(dot, p, z);
   return [=](const Bound& x, const ops::Target& on) {
     ops::gemm_activation_backward({.a = x[p.a],
                                    .b = x[p.b],
