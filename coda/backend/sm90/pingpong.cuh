@@ -20,7 +20,6 @@
 #include <cutlass/pipeline/pipeline.hpp>
 
 #include "coda/backend/sm90/config.cuh"
-#include "coda/backend/sm90/pace.cuh"
 
 namespace coda::sm90 {
 
@@ -84,7 +83,6 @@ class PingPong {
     int k;
     CUtensorMap a, b;
     TileOrder order;
-    int pace;  // the launch's counts, or kNoPace
     typename Epilogue::Params epilogue;
   };
 
@@ -193,14 +191,10 @@ class PingPong {
     constexpr auto kHint = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
     constexpr std::uint16_t kAllBlocks = (1 << kClusterN) - 1;
     const int part_a = static_cast<int>(cute::block_rank_in_cluster()) * kBoxRowsA;
-    const int clusters = static_cast<int>(gridDim.x);
-    // The other blocks of the cluster follow the first, which loads a part of their A.
-    Pace pace(part_a == 0 ? params.pace : kNoPace, clusters);
     auto state = cutlass::make_producer_start_state<Pipeline>();
     for (int i = 0; i < tiles; ++i) {
       const auto at = tile(params, i);
-      for (int k = 0, end = 0; k < k_tiles; ++k) {
-        if (k == end) pace.step(), end += Pace::kSteps;
+      for (int k = 0; k < k_tiles; ++k) {
         pipeline.producer_acquire(state);
         auto* full = pipeline.producer_get_barrier(state);
         auto* a = shared.operands.smem_A.data() + (state.index() * kM + part_a) * kK;
@@ -217,8 +211,6 @@ class PingPong {
         if (i == 0 && k == k_tiles / 2) shared.half_loaded.arrive();
       }
     }
-    const int most_tiles = (params.order.count() + clusters - 1) / clusters;
-    pace.finish((most_tiles - tiles) * ((k_tiles + Pace::kSteps - 1) / Pace::kSteps));
     pipeline.producer_tail(state);  // a block of the cluster must not end while others write to it
   }
 
