@@ -203,14 +203,16 @@ TEST_F(Choose, DoesWhatTheThreadAsksFor) {
   set_way(Way::fused);
   EXPECT_EQ(chosen(16), (Choice{.way = Way::fused, .config = 0, .raster = {}}));
   EXPECT_EQ(chosen(1024).raster.band, 4) << "as measured, otherwise";
-  const Choice mine{.way = Way::fused, .config = 1, .raster = {2, true}};
+  const Choice mine{.way = Way::fused, .config = 1, .raster = {2, true}, .tiles = 5};
   set_choice(mine);
+  EXPECT_EQ(chosen_tiles(), 5);
   EXPECT_EQ(way(), Way::fused);
   EXPECT_EQ(chosen(16), mine);
   EXPECT_EQ(choose(part, {}, 1, 16, 16, 16, kSms), (Choice{.way = Way::fused, .config = 0, .raster = {}}))
       << "a configuration that is not built";
   std::thread([&] { EXPECT_EQ(chosen(16).way, Way::unfused) << "another thread asks for nothing"; }).join();
   set_way(Way::automatic);
+  EXPECT_EQ(chosen_tiles(), 0);
   EXPECT_EQ(chosen(16).way, Way::unfused);
 }
 

@@ -174,12 +174,11 @@ void Draw::allow_for_derivative(const Dot& terms, const Operands& product, const
                             longest(values(product.b), product.layout == Layout::nt);
   // A unit in the last place of it, where compare() allows for 64.
   const auto allow = [&](Id id, double factor) {
-    if (id == kNone) return;
     slot(id).magnitude = [terms = slot(id).magnitude, least = of_product * factor / 64](const std::vector<Mat>& all) {
       return std::max(terms(all), least);
     };
   };
-  allow(terms.zdz, largest(z));
+  if (terms.zdz != kNone) allow(terms.zdz, largest(z));
   if (terms.udz != kNone) allow(terms.udz, largest(values(terms.u)));
 }
 

@@ -39,8 +39,8 @@ inline constexpr auto kRoutes = [] {
 /// A problem in memory. The matrices have the type `type`: the problem's own, or fp64 for a reference on the CPU.
 class Execution {
  public:
-  /// `seed` chooses pitches, alignments, and the order in which a fused kernel walks over tiles, and
-  /// how many an elementwise one takes.
+  /// `seed` chooses pitches, alignments, and the order in which a fused kernel walks over tiles, and how many
+  /// of them side by side a thread block of an elementwise one takes.
   Execution(const Problem& problem, ops::Backend backend, DType type, Route route = Route::automatic,
             std::uint64_t seed = 0);
   /// On Hopper.

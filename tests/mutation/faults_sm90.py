@@ -358,9 +358,9 @@ FAULTS = [
     (APPLY, "port.data[tile_row / kTileM * port.pitch + col] = sum;", "port.data[col] = sum;", "fold_apply"),
     (APPLY, "      __syncthreads();\n      const int column", "      const int column", "fold_apply"),
     (APPLY, "ragged = call.n % 8 != 0 ||", "ragged =", "embedding"),
-    (APPLY, "(tiles_n + extent.tiles - 1) / extent.tiles);\n", "tiles_n / extent.tiles);\n", "embedding"),
+    (APPLY, "ceil_div(tiles_n, extent.tiles);", "tiles_n / extent.tiles;", "embedding"),
     (APPLY, "!ports_aligned(program, call.m);", "false;", "embedding"),
-    (APPLY, "Cover::kRows - 1) / Cover::kRows *", "Cover::kRows - 1) / (2 * Cover::kRows) *", "embedding"),
+    (APPLY, "ceil_div(last - first, Cover::kRows)", "ceil_div(last - first, 2 * Cover::kRows)", "embedding"),
     (PRODUCT, "if (call.m == 0 || call.n == 0) return;", "", "residual", empty),
     # ---- the small kernels
     (REDUCE, "bit > 0; bit /= 2) x += __shfl", "bit > 1; bit /= 2) x += __shfl", "reduce"),

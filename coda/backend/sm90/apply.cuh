@@ -65,7 +65,6 @@ struct Cover {
   static int tiles(std::int64_t rows, std::int64_t tiles_n, int multiprocessors) {
     if (!kAlongN) return 1;
     if (const int chosen = chosen_tiles(); chosen > 0) return std::min(chosen, kMostTiles);
-    const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
     const std::int64_t at_once = std::int64_t{kBlocks} * multiprocessors;
     const std::int64_t wanted = ceil_div(ceil_div(rows, kRows) * tiles_n, at_once);
     const std::int64_t blocks_n = ceil_div(tiles_n, std::min<std::int64_t>(wanted, kMostTiles));
@@ -299,7 +298,7 @@ std::int64_t tile_n_for(const Call& call, const Program& program) {
 template <bool HasProduct, class Program>
 void launch_apply(const Call& call, const Device& device, const Program& program, std::int64_t first, std::int64_t last,
                   const float* acc, cudaStream_t stream) {
-  const std::int64_t tile_n = tile_n_for(call, program), tiles_n = (call.n + tile_n - 1) / tile_n;
+  const std::int64_t tile_n = tile_n_for(call, program), tiles_n = ceil_div(call.n, tile_n);
   const bool ragged = call.n % 8 != 0 || tile_n % 8 != 0 || tile_n > kTileN || !heads_divide<Run<false>>(program) ||
                       !ports_aligned(program, call.m);
   Extent extent{static_cast<int>(first),
@@ -312,7 +311,7 @@ void launch_apply(const Call& call, const Device& device, const Program& program
   std::int64_t blocks = 0;
   const auto cover = [&]<class Cover>(Cover) {
     extent.tiles = Cover::tiles(last - first, tiles_n, device.multiprocessors);
-    blocks = (last - first + Cover::kRows - 1) / Cover::kRows * ((tiles_n + extent.tiles - 1) / extent.tiles);
+    blocks = ceil_div(last - first, Cover::kRows) * ceil_div(tiles_n, extent.tiles);
   };
   ragged ? cover(Cover<Program, HasProduct, true>()) : cover(Cover<Program, HasProduct, false>());
   if (blocks > std::numeric_limits<int>::max()) {

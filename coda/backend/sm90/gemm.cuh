@@ -64,9 +64,6 @@ void prepare(const Call& call, const Device& device) {
   ready.store(true, std::memory_order_release);
 }
 
-/// Tiles or clusters of `of` rows or columns that cover `extent` of them.
-constexpr int ceil_tiles(std::int64_t extent, int of) { return static_cast<int>((extent + of - 1) / of); }
-
 /// A row pitch in bytes as the copy engine takes it; that of a single row is never used.
 constexpr std::int64_t pitch_bytes(std::int64_t rows, std::int64_t pitch, std::int64_t element) {
   return rows > 1 ? pitch * element : (pitch * element + 15) / 16 * 16;
@@ -115,8 +112,8 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
           : tensor_map<kLoad.bytes()>(call, const_cast<T*>(a.data), 1, 8, 64, Config::kSubtileM, Config::kSubtileN);
   });
 
-  const TileOrder order(ceil_tiles(call.m, Config::kM), ceil_tiles(call.n, Config::kN * kClusterN), raster.band,
-                        raster.along_m);
+  const TileOrder order(static_cast<int>(ceil_div(call.m, Config::kM)),
+                        static_cast<int>(ceil_div(call.n, Config::kN * kClusterN)), raster.band, raster.along_m);
   const typename Kernel::Params params{.k = static_cast<int>(call.k),
                                        .a = operand_map(a, Kernel::kBoxRowsA),
                                        .b = operand_map(b, Kernel::kBoxRowsB),

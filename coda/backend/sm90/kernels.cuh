@@ -15,8 +15,6 @@ namespace coda::sm90::detail {
 
 inline constexpr int kThreads = 256;
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 /// Blocks of a launch; `cluster` of them that follow each other can read each other's shared memory.
 struct Grid {
   std::int64_t blocks;

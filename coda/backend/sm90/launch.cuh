@@ -11,6 +11,8 @@
 
 namespace coda::sm90::detail {
 
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 /// A product's name for messages: "gemm_rms_swiglu (M=.., N=.., K=.., nt)".
 struct Call {
   const char* op;
