@@ -76,6 +76,9 @@ class Epilogue {
   static constexpr int kStagesC = Config::kStagesC, kStagesD = Config::kStagesD;
   static_assert(kStagesC > 1 && kSubtiles % kStagesC == 0 && kSubtiles % kStagesD == 0,
                 "coda: a tile is whole turns of the stages");
+  /// Subtiles of C for which there is no stage. Those of a thread block's last tile come to where operands were: nothing
+  /// hides its epilogue, and no further operands need their memory.
+  static constexpr int kLate = kLoads > 0 ? kSubtiles - kStagesC : 0;
 
   struct Params {
     Program program;
@@ -99,11 +102,13 @@ class Epilogue {
     for (int i = 0; i < number; ++i) bytes += Config::kSubtileN * Slab<2, 32>::kRows * kC.port[i].bytes();
     return bytes;
   }
+  static constexpr int kSubtileBytes = Config::kWarps * place(kLoads);
   /// A team has barriers of its own for what is full: one that waits two turns ahead would be let through.
   struct Arrivals {
-    alignas(1024) char slabs[kStagesC][Config::kWarps * place(kLoads)];
-    cutlass::arch::ClusterTransactionBarrier full[kTeams][kStagesC];
+    alignas(1024) char slabs[kStagesC][kSubtileBytes];
+    cutlass::arch::ClusterTransactionBarrier full[kTeams][kStagesC], late[kLate > 0 ? kLate : 1];
     cutlass::arch::ClusterBarrier empty[kStagesC];
+    char* late_slabs[kLate > 0 ? kLate : 1];
   };
   struct Departures {
     alignas(SlabD::kAlignment) char slab[kTeams][Config::kWarps][kStagesD][SlabD::kBytes];
@@ -127,30 +132,42 @@ class Epilogue {
         for (auto& full : shared.c.full) full[stage].init(1);
         shared.c.empty[stage].init(Config::kWarps);
       }
+      for (auto& late : shared.c.late) late.init(1);
     }
   }
 
+  /// Memory of a stage of operands, which lies in two places.
+  struct Room {
+    static constexpr int kBytes = Config::kM * Config::kK * 2;
+    char *a, *b;
+    static_assert(Config::kM == Config::kN);
+
+    CODA_DEVICE char* subtile(int number) const {
+      const int at = number * kSubtileBytes;
+      return at < kBytes ? a + at : b + (at - kBytes);
+    }
+  };
+  static_assert(kLate * kSubtileBytes <= 2 * Room::kBytes && (kLate == 0 || Room::kBytes % kSubtileBytes == 0));
+
   /// One warp, ahead of the tile's epilogue: has the loads brought for the block's i-th tile, tile (m, n) of the
-  /// matrix.
-  static CODA_DEVICE void load(const Params& params, Shared& shared, int i, int m, int n, int lane) {
+  /// matrix; those of its last but for the late ones.
+  static CODA_DEVICE void load(const Params& params, Shared& shared, int i, bool last, int m, int n, int lane) {
     if constexpr (kLoads > 0) {
       prefetch(params, m * Config::kM, n * Config::kN, lane);
       if (lane != 0) return;
-      for (int s = 0; s < kSubtiles; ++s) {
+      for (int s = 0; s < (last ? kStagesC : kSubtiles); ++s) {
         const int stage = s % kStagesC;
-        auto& full = shared.c.full[i % kTeams][stage];
         shared.c.empty[stage].wait(phase(i, s) ^ 1);
-        full.arrive_and_expect_tx(Config::kWarps * place(kLoads));
-        const int col = n * Config::kN + s / Config::kSubtilesM * Config::kSubtileN;
-        const int row = m * Config::kM + s % Config::kSubtilesM * Config::kSubtileM;
-        each_load([&]<int Number>() {
-          // What a call does not have is 0, as everything is outside of a matrix.
-          constexpr int kOutside = 1 << 30;
-          cute::SM90_TMA_LOAD_2D::copy(&params.c[Number], reinterpret_cast<std::uint64_t*>(&full),
-                                       static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL),
-                                       slab_of<Number>(shared, stage, 0), params.loads[Number] ? col : kOutside, row);
-        });
+        load_subtile(params, shared.c.full[i % kTeams][stage], shared.c.slabs[stage], m, n, s);
       }
+    }
+  }
+  /// One thread: the late ones of the block's last tile.
+  static CODA_DEVICE void load_late(const Params& params, Shared& shared, const Room& room, int m, int n) {
+    for (int s = kStagesC; s < kSubtiles; ++s) {
+      const int number = s - kStagesC;
+      shared.c.late_slabs[number] = room.subtile(number);  // for those that wait for it
+      load_subtile(params, shared.c.late[number], shared.c.late_slabs[number], m, n, s);
     }
   }
 
@@ -166,7 +183,8 @@ class Epilogue {
 
   /// A team: the program on the accumulators of the block's i-th tile.
   template <class Accumulators>
-  static CODA_DEVICE void run(const Params& params, Shared& shared, int i, Work& worker, const Accumulators& acc) {
+  static CODA_DEVICE void run(const Params& params, Shared& shared, int i, bool last, Work& worker,
+                              const Accumulators& acc) {
     const Position& at = worker.at;
     const int team = worker.team, thread = worker.thread;
     const auto value = [&](int sub_m, int number) { return acc(number + sub_m * (Config::kN / 2)); };
@@ -185,10 +203,19 @@ class Epilogue {
       if (sub_m == 0) worker.begin_folds();
       if (begins_block) for_each_port(worker.program, [&](const auto& port) { lifecycle.begin_block(port); });
 
-      if constexpr (kLoads > 0) shared.c.full[team][s % kStagesC].wait(phase(i / kTeams, s));
+      [[maybe_unused]] char* c = nullptr;  // the subtile
+      if constexpr (kLoads > 0) {
+        if (s < kStagesC || !last) {
+          shared.c.full[team][s % kStagesC].wait(phase(i / kTeams, s));
+          c = shared.c.slabs[s % kStagesC];
+        } else {
+          shared.c.late[s - kStagesC].wait(0);
+          c = shared.c.late_slabs[s - kStagesC];
+        }
+      }
       char* d = nullptr;
       if constexpr (kInPlace) {
-        d = slab_of<0>(shared, s % kStagesC, warp);
+        d = slab_of<0>(c, warp);
       } else {
         d = shared.d.slab[team][warp][s % kStagesD];
         if (lane == 0) cute::tma_store_wait<kStagesD - 1>();
@@ -199,7 +226,7 @@ class Epilogue {
         const auto load = [&](int r) {
           each_load([&]<int Number>() {
             std::uint32_t words[SlabC<Number>::kWords];
-            SlabC<Number>::load(slab_of<Number>(shared, s % kStagesC, warp), patch, r, lane, words);
+            SlabC<Number>::load(slab_of<Number>(c, warp), patch, r, lane, words);
             CODA_UNROLL for (int w = 0; w < SlabC<Number>::kWords; ++w) loaded[r][Number][w] = words[w];
           });
           if constexpr (kInPlace) __syncwarp();  // a lane's words are another's to overwrite
@@ -233,7 +260,7 @@ class Epilogue {
         if (params.stores && row < at.rows && col < at.cols) cute::SM90_TMA_STORE_2D::copy(&params.d, d, col, row);
         cute::tma_store_arrive();
         if constexpr (kInPlace) {
-          if (s > 0) {  // the store before this one has left its slab
+          if (s > 0 && !last) {  // the store before this one has left its slab
             cute::tma_store_wait<1>();
             shared.c.empty[(s - 1) % kStagesC].arrive();
           }
@@ -262,8 +289,22 @@ class Epilogue {
   static constexpr int kPatches = Config::kSubtileN / kPatchN;
 
   template <int Number>
-  static CODA_DEVICE char* slab_of(Shared& shared, int stage, int warp) {
-    return shared.c.slabs[stage] + Config::kWarps * place(Number) + warp * SlabC<Number>::kBytes;
+  static CODA_DEVICE char* slab_of(char* subtile, int warp) {
+    return subtile + Config::kWarps * place(Number) + warp * SlabC<Number>::kBytes;
+  }
+  /// Subtile s of tile (m, n), to where `full` tells that it is there.
+  static CODA_DEVICE void load_subtile(const Params& params, cutlass::arch::ClusterTransactionBarrier& full, char* to,
+                                       int m, int n, int s) {
+    full.arrive_and_expect_tx(kSubtileBytes);
+    const int col = n * Config::kN + s / Config::kSubtilesM * Config::kSubtileN;
+    const int row = m * Config::kM + s % Config::kSubtilesM * Config::kSubtileM;
+    each_load([&]<int Number>() {
+      // What a call does not have is 0, as everything is outside of a matrix.
+      constexpr int kOutside = 1 << 30;
+      cute::SM90_TMA_LOAD_2D::copy(&params.c[Number], reinterpret_cast<std::uint64_t*>(&full),
+                                   static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL),
+                                   slab_of<Number>(to, 0), params.loads[Number] ? col : kOutside, row);
+    });
   }
   /// Of the barriers of subtile s of a tile, which is the i-th of the block or of the team, whose barrier it is.
   static CODA_DEVICE std::uint32_t phase(int i, int s) {

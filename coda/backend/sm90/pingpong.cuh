@@ -141,7 +141,7 @@ class PingPong {
         shared.half_loaded.wait(0);
         for (int i = 0; i < tiles; ++i) {
           const auto at = tile(params, i);
-          Epilogue::load(params.epilogue, shared.epilogue, i, at.m, at.n, thread % 32);
+          Epilogue::load(params.epilogue, shared.epilogue, i, i == tiles - 1, at.m, at.n, thread % 32);
         }
       }
       return;
@@ -159,7 +159,7 @@ class PingPong {
       mainloop.mma(pipeline, state, accumulators, k_tiles, rank, shared.operands, {});
       team_order.arrive();
       mainloop.mma_tail(pipeline, state, k_tiles);
-      Epilogue::run(params.epilogue, shared.epilogue, i, work, accumulators);
+      Epilogue::run(params.epilogue, shared.epilogue, i, i == tiles - 1, work, accumulators);
     }
     Epilogue::finish();
   }
@@ -211,7 +211,17 @@ class PingPong {
         if (i == 0 && k == k_tiles / 2) shared.half_loaded.arrive();
       }
     }
+    if constexpr (Epilogue::kLate > 0) {
+      shared.pipeline.empty_barrier_[state.index()].wait(state.phase());
+      const auto at = tile(params, tiles - 1);
+      Epilogue::load_late(params.epilogue, shared.epilogue, room(shared, state.index()), at.m, at.n);
+    }
     pipeline.producer_tail(state);  // a block of the cluster must not end while others write to it
+  }
+
+  static CODA_DEVICE typename Epilogue::Room room(SharedStorage& shared, int stage) {
+    return {reinterpret_cast<char*>(shared.operands.smem_A.data() + stage * kM * kK),
+            reinterpret_cast<char*>(shared.operands.smem_B.data() + stage * kN * kK)};
   }
 
   /// The state of the pipeline's consumer after so many steps.
