@@ -52,6 +52,7 @@ UNITS = {
 
 many_gemm_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm")
 many_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_residual")
+many_glu_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_glu_backward")
 minus_infinity = tests("extremes_test", "Extremes.RowsOfMinusInfinity*")
 tiny_inputs = tests("extremes_test", "Extremes.LargeAndTiny*", "gemm_norm_qknorm_rope")
 tokens = tests("extremes_test", "BadIndices.OfTokensAndPositions*")
@@ -233,15 +234,15 @@ FAULTS = [
     (WORKER, "2 * (lane % 4) + value % 2;", "2 * (lane % 4);", "rms_backward"),
     (
         WORKER,
-        "for (int w = 1; w < Config::kWarps; ++w) {",
-        "for (int w = 2; w < Config::kWarps; ++w) {",
+        "for (int w = 1; w < Shared::kWarps; ++w) {",
+        "for (int w = 2; w < Shared::kWarps; ++w) {",
         "rms_backward",
     ),
     (WORKER, "at.rows && at.col + column < at.cols;", "at.rows;", "rms_backward"),
     (WORKER, "sum += __shfl_xor_sync(0xffffffffu, sum, 2);", "", "qknorm"),
     (WORKER, "        sum = 0;\n", "", "qknorm"),
     (WORKER, "end / head_dim - 1,", "0,", "qknorm"),
-    (WORKER, "      synchronize();\n      for (int column", "      for (int column", "rms_backward"),
+    (WORKER, "      synchronize(shared_tile);\n", "", "rms_backward"),
     (WORKER, "heads = {shared->heads[row % Config::kM]", "heads = {shared->heads[0]", "qknorm"),
     # ---- the program on a tile, shared memory, and the copy engine that fills and empties it
     (EPILOGUE, "(kRowBytes == 128 ? row : row / 2)", "0", "norm"),
@@ -252,9 +253,9 @@ FAULTS = [
         "norm",
     ),
     (EPILOGUE, "2 * j + lane % 4 / 2)", "2 * j)", "glu_backward"),
-    (EPILOGUE, "shared.c.empty[stage].wait(phase(i, s) ^ 1);", "", "rms_backward"),
+    (EPILOGUE, "shared.signals.empty[stage].wait(phase(i, s) ^ 1);", "", "rms_backward"),
     (EPILOGUE, "i * (kSubtiles / kStagesC) + s / kStagesC)", "i * (kSubtiles / kStagesC))", "rms_backward"),
-    (EPILOGUE, "n * Config::kN + s / Config::kSubtilesM * Config::kSubtileN;", "n * Config::kN;", "residual"),
+    (EPILOGUE, "n * Config::kN + sub_n * Config::kSubtileN, row", "n * Config::kN, row", "residual"),
     (EPILOGUE, "Config::kWarps * place(Number) + warp *", "warp *", "rms_backward"),
     (EPILOGUE, "+ warp * SlabC<Number>::kBytes;", ";", "residual"),
     (
@@ -263,7 +264,7 @@ FAULTS = [
         "const int row = at.warp_row,",
         "glu_backward",
     ),
-    (EPILOGUE, "shared.c.empty[(kSubtiles - 1) % kStagesC].arrive();", "", "residual", many_tiles),
+    (EPILOGUE, "shared.signals.empty[(kSubtiles - 1) % kStagesC].arrive();", "", "residual", many_tiles),
     (EPILOGUE, "thread / 32, 0) * SlabD::kRows;", "thread / 32, 0) * 8;", "norm"),
     (EPILOGUE, "at.tile_n = n *", "at.tile_n = 0 *", "residual"),
     (
@@ -289,11 +290,22 @@ FAULTS = [
         "residual",
         many_tiles,
     ),
-    (EPILOGUE, "shared.c.full[i % kTeams][stage];", "shared.c.full[0][stage];", "residual", many_tiles),
-    (EPILOGUE, "wait(phase(i / kTeams, s));", "wait(phase(i, s));", "gemm", many_gemm_tiles),
+    (EPILOGUE, "shared.signals.full[i % kTeams][stage],", "shared.signals.full[0][stage],", "residual", many_tiles),
+    (EPILOGUE, "wait(phase(i / kTeams, of_tile));", "wait(phase(i, of_tile));", "gemm", many_gemm_tiles),
     (FRAGMENT, "got, odd ? 0x3254 : 0x5410);", "got, 0x5410);", "glu"),
     (EPILOGUE, "at.row = at.warp_row + thread % 32 / 4;", "at.row = at.warp_row + thread % 32 / 8;", "norm"),
     (EPILOGUE, "worker.load_columns(sub_n + 1);", "worker.load_columns(sub_n);", "residual"),
+    # ---- a thread block's last tile
+    (EPILOGUE, "shared.signals.late[of_tile - kStagesC].wait(0);", "", "residual"),
+    (EPILOGUE, "const int number = room.number * kOfRoom + i;", "const int number = i;", "rms_backward"),
+    (EPILOGUE, "m, n, kStagesC + number);", "m, n, number);", "residual"),
+    (EPILOGUE, "return at < kBytes ? a + at : b + (at - kBytes);", "return a + at % kBytes;", "glu_backward"),
+    (KERNEL, "* k_tiles + Epilogue::kRooms).index();", "* k_tiles).index();", "glu_backward"),
+    (KERNEL, "NamedBarrier::sync(kTeams * kTeamThreads, kHandedOver);", "", "glu_backward"),
+    (KERNEL, "const int i = kUnitValues + v;", "const int i = v;", "glu_backward"),
+    (KERNEL, "accumulators(v) = accumulators(v + kUnitValues);", "", "glu_backward", many_glu_tiles),
+    (KERNEL, "at.m, at.n, helps, team, rank);", "at.m, at.n, 0, team, rank);", "glu_backward"),
+    (WORKER, "unit() * Config::kWarps + thread / 32", "thread / 32", "rms_backward"),
     # ---- the kernel around it
     (KERNEL, "side += band * width_.divisor;", "", "residual", fuzz("gemm_residual", 0, 800)),
     (

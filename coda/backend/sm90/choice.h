@@ -82,11 +82,11 @@ inline constexpr FusedProgram kFusedPrograms[] = {
     {"gemm_rms_qknorm_rope", true, false, 2, "RMSNorm"},
     {"gemm_lse", true, false, 1, "RMSNorm"},
     {"gemm_cross_entropy_backward", true, false, 1, "RMSNorm"},
-    {"gemm_rms_backward", false, true, 1},
-    {"gemm_swiglu_backward", false, true, 1, "RMSNorm"},
-    {"gemm_geglu_tanh_backward", false, true, 1, "RMSNorm", "gemm_swiglu_backward"},
-    {"gemm_reglu_backward", false, true, 1, "RMSNorm", "gemm_swiglu_backward"},
-    {"gemm_activation_backward", false, true, 1, "RMSNorm; silu, gelu_tanh"},
+    {"gemm_rms_backward", false, true, 2},
+    {"gemm_swiglu_backward", false, true, 2, "RMSNorm"},
+    {"gemm_geglu_tanh_backward", false, true, 2, "RMSNorm", "gemm_swiglu_backward"},
+    {"gemm_reglu_backward", false, true, 2, "RMSNorm", "gemm_swiglu_backward"},
+    {"gemm_activation_backward", false, true, 2, "RMSNorm; silu, gelu_tanh"},
 };
 // clang-format on
 /// Null if there is no fused kernel of this name.

@@ -9,6 +9,9 @@ namespace coda::sm90 {
 
 /// Teams of warp groups that take the tiles of a thread block in turns (see pingpong.cuh).
 inline constexpr int kTeams = 2;
+/// Barriers of all their threads, of a tile that both work on: its second half is handed over, its folds are there. A
+/// team's own barrier has its number.
+inline constexpr std::uint32_t kHandedOver = kTeams, kFolded = kTeams + 1;
 
 /// Thread blocks side by side in a cluster, which share loads of A.
 inline constexpr int kClusterN = 2;
@@ -23,20 +26,28 @@ struct Config {
   static constexpr int kGroups = Groups;
   static constexpr int kM = M, kN = N, kK = 64;  // 64 values of 16 bits: one 128-byte row of swizzled shared memory
   static constexpr int kSubtileM = 64 * Groups, kSubtileN = SubtileN;
-  static constexpr int kSubtilesM = kM / kSubtileM;
+  /// What a team works on at a time, and its rows of subtiles.
+  static constexpr int kUnits = 1, kSubtilesM = kM / kSubtileM;
   static constexpr int kThreads = 128 * Groups, kWarps = kThreads / 32;  // of a team
   static constexpr bool kRowByRow = RowByRow;
   static constexpr int kAhead = Ahead;
   static constexpr int kStagesC = StagesC, kStagesD = StagesD;
-  /// Rows of the tile that a thread owns.
-  static constexpr int kSlots = kSubtilesM * kRowsHere;
   /// Subtiles side by side in a block of partial results.
   static constexpr int kBlockSubtiles = static_cast<int>(kTileN) / kSubtileN;
 
   static_assert(
       kSubtileN % kPatchN == 0 && kTileN % kSubtileN == 0 && kN % kTileN == 0,
       "coda: a tile is a whole number of blocks of partial results, a block of subtiles, a subtile of patches");
-  static_assert(kSlots <= kRowsPerThread, "coda: ports keep values of at most kRowsPerThread rows");
+  static_assert(kSubtilesM * kRowsHere <= kRowsPerThread, "coda: ports keep values of at most kRowsPerThread rows");
+};
+
+/// A team of one warp group works on the upper half of its tile, then on the lower one. Of a thread block's last tile
+/// the lower half is for the other team, which has nothing left to do. For programs that load much and have a long
+/// epilogue; where tiles are many and K is small, others are faster in one go.
+template <class C>
+struct InHalves : C {
+  static constexpr int kUnits = 2, kSubtilesM = C::kSubtilesM / kUnits;
+  static_assert(kUnits == kTeams && kUnits * kSubtilesM == C::kSubtilesM);
 };
 
 }  // namespace coda::sm90

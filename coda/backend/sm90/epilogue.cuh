@@ -72,12 +72,14 @@ class Epilogue {
   /// D takes the place of the first load where both are as large.
   static constexpr bool kInPlace = kLoads > 0 && kC.port[0].bytes() == kD.bytes();
 
-  static constexpr int kSubtilesN = Config::kN / Config::kSubtileN, kSubtiles = Config::kSubtilesM * kSubtilesN;
+  static constexpr int kUnits = Config::kUnits, kSubtilesM = Config::kSubtilesM;
+  static constexpr int kSubtilesN = Config::kN / Config::kSubtileN;
+  static constexpr int kUnitSubtiles = kSubtilesM * kSubtilesN, kSubtiles = kUnits * kUnitSubtiles;
   static constexpr int kStagesC = Config::kStagesC, kStagesD = Config::kStagesD;
-  static_assert(kStagesC > 1 && kSubtiles % kStagesC == 0 && kSubtiles % kStagesD == 0,
-                "coda: a tile is whole turns of the stages");
-  /// Subtiles of C for which there is no stage. Those of a thread block's last tile come to where operands were: nothing
-  /// hides its epilogue, and no further operands need their memory.
+  static_assert(kStagesC > 1 && kUnitSubtiles % kStagesC == 0 && kUnitSubtiles % kStagesD == 0,
+                "coda: a unit is whole turns of the stages");
+  /// Subtiles of C for which there is no stage. Those of a thread block's last tile come to where operands were:
+  /// nothing hides its epilogue, and no further operands need their memory.
   static constexpr int kLate = kLoads > 0 ? kSubtiles - kStagesC : 0;
 
   struct Params {
@@ -103,21 +105,25 @@ class Epilogue {
     return bytes;
   }
   static constexpr int kSubtileBytes = Config::kWarps * place(kLoads);
-  /// A team has barriers of its own for what is full: one that waits two turns ahead would be let through.
   struct Arrivals {
     alignas(1024) char slabs[kStagesC][kSubtileBytes];
+  };
+  /// A team has barriers of its own for what is full: one that waits two turns ahead would be let through.
+  struct Signals {
     cutlass::arch::ClusterTransactionBarrier full[kTeams][kStagesC], late[kLate > 0 ? kLate : 1];
     cutlass::arch::ClusterBarrier empty[kStagesC];
-    char* late_slabs[kLate > 0 ? kLate : 1];
+    int late_slabs[kLate > 0 ? kLate : 1];  // bytes behind the first stage: an address would lose what memory it is of
   };
   struct Departures {
     alignas(SlabD::kAlignment) char slab[kTeams][Config::kWarps][kStagesD][SlabD::kBytes];
   };
 
  public:
+  /// What is aligned comes first: a kilobyte that is lost here can cost a stage of operands.
   struct Shared {
     std::conditional_t<(kLoads > 0), Arrivals, Nothing> c;
     std::conditional_t<kInPlace, Nothing, Departures> d;
+    std::conditional_t<(kLoads > 0), Signals, Nothing> signals;
     SharedResults<Program, Config> results[kTeams];
   };
 
@@ -129,25 +135,25 @@ class Epilogue {
         cute::prefetch_tma_descriptor(reinterpret_cast<const cute::TmaDescriptor*>(&c));
       }
       for (int stage = 0; stage < kStagesC; ++stage) {
-        for (auto& full : shared.c.full) full[stage].init(1);
-        shared.c.empty[stage].init(Config::kWarps);
+        for (auto& full : shared.signals.full) full[stage].init(1);
+        shared.signals.empty[stage].init(Config::kWarps);
       }
-      for (auto& late : shared.c.late) late.init(1);
+      for (auto& late : shared.signals.late) late.init(1);
     }
   }
 
-  /// Memory of a stage of operands, which lies in two places.
+  /// Memory of a stage of operands, which lies in two places; `number`: of those that late subtiles of C come to.
   struct Room {
     static constexpr int kBytes = Config::kM * Config::kK * 2;
     char *a, *b;
+    int number;
     static_assert(Config::kM == Config::kN);
 
-    CODA_DEVICE char* subtile(int number) const {
-      const int at = number * kSubtileBytes;
-      return at < kBytes ? a + at : b + (at - kBytes);
-    }
+    CODA_DEVICE char* at(int at) const { return at < kBytes ? a + at : b + (at - kBytes); }
   };
-  static_assert(kLate * kSubtileBytes <= 2 * Room::kBytes && (kLate == 0 || Room::kBytes % kSubtileBytes == 0));
+  static constexpr int kOfRoom = kLate > 0 ? 2 * Room::kBytes / kSubtileBytes : 1;  // late subtiles
+  static constexpr int kRooms = (kLate + kOfRoom - 1) / kOfRoom;
+  static_assert(kLate == 0 || Room::kBytes % kSubtileBytes == 0);
 
   /// One warp, ahead of the tile's epilogue: has the loads brought for the block's i-th tile, tile (m, n) of the
   /// matrix; those of its last but for the late ones.
@@ -157,60 +163,65 @@ class Epilogue {
       if (lane != 0) return;
       for (int s = 0; s < (last ? kStagesC : kSubtiles); ++s) {
         const int stage = s % kStagesC;
-        shared.c.empty[stage].wait(phase(i, s) ^ 1);
-        load_subtile(params, shared.c.full[i % kTeams][stage], shared.c.slabs[stage], m, n, s);
+        shared.signals.empty[stage].wait(phase(i, s) ^ 1);
+        load_subtile(params, shared.signals.full[i % kTeams][stage], shared.c.slabs[stage], m, n, s);
       }
     }
   }
-  /// One thread: the late ones of the block's last tile.
+  /// One thread: the late ones of the block's last tile that have their place in `room`.
   static CODA_DEVICE void load_late(const Params& params, Shared& shared, const Room& room, int m, int n) {
-    for (int s = kStagesC; s < kSubtiles; ++s) {
-      const int number = s - kStagesC;
-      shared.c.late_slabs[number] = room.subtile(number);  // for those that wait for it
-      load_subtile(params, shared.c.late[number], shared.c.late_slabs[number], m, n, s);
+    for (int i = 0; i < kOfRoom; ++i) {
+      const int number = room.number * kOfRoom + i;
+      if (number == kLate) break;
+      char* to = room.at(i * kSubtileBytes);
+      shared.signals.late_slabs[number] = static_cast<int>(to - shared.c.slabs[0]);  // for those that wait for it
+      load_subtile(params, shared.signals.late[number], to, m, n, kStagesC + number);
     }
   }
 
-  /// A thread of a team, ahead of the product of tile (m, n), which hides the time that memory takes: asks for what
-  /// depends on its rows alone, and on its first columns. `thread` counts inside the team.
+  /// A thread of a team, ahead of its work on a unit of the block's i-th tile, which is tile (m, n), and best ahead of
+  /// the product, which hides the time that memory takes: asks for what depends on its rows alone, and on its first
+  /// columns. `thread` counts inside the team.
   using Work = Worker<Program, Absent, Config, true>;
-  static CODA_DEVICE Work begin(const Params& params, Shared& shared, int m, int n, int team, int thread) {
-    Work worker(params.program, position(params, m, n, thread), team, thread, &shared.results[team]);
+  static CODA_DEVICE Work begin(const Params& params, Shared& shared, int i, int m, int n, int unit, int team,
+                                int thread) {
+    Work worker(params.program, position(params, m, n, unit, thread), team, thread,
+                &shared.results[kUnits == 1 ? team : i % kTeams]);
     worker.begin_tile();
     worker.load_columns(0);
     return worker;
   }
 
-  /// A team: the program on the accumulators of the block's i-th tile.
+  /// A team: the program on the accumulators of a unit of the block's i-th tile.
   template <class Accumulators>
-  static CODA_DEVICE void run(const Params& params, Shared& shared, int i, bool last, Work& worker,
+  static CODA_DEVICE void run(const Params& params, Shared& shared, int i, bool last, int unit, Work& worker,
                               const Accumulators& acc) {
     const Position& at = worker.at;
     const int team = worker.team, thread = worker.thread;
     const auto value = [&](int sub_m, int number) { return acc(number + sub_m * (Config::kN / 2)); };
     if constexpr (kHasHeadMeans<Program>) {
-      Worker<Program, Absent, Config, false> first(params.program, at, team, thread, &shared.results[team]);
+      Worker<Program, Absent, Config, false> first(params.program, at, team, thread, worker.shared);
       first.first_pass(value, head_dim_of(params.program));
     }
     const auto lifecycle = worker.lifecycle();
-    const int warp = at.warp_row % Config::kM / SlabD::kRows, lane = thread % 32;
+    const int warp = at.warp_row % Config::kSubtileM / SlabD::kRows, lane = thread % 32;
     Ahead<Program> ahead[Config::kAhead];
     CODA_UNROLL for (int row = 0; row < Config::kAhead; ++row) fetch(worker, row, ahead[row]);
 
-    CODA_UNROLL for (int s = 0; s < kSubtiles; ++s) {
-      const int sub_n = s / Config::kSubtilesM, sub_m = s % Config::kSubtilesM;
+    CODA_UNROLL for (int s = 0; s < kUnitSubtiles; ++s) {
+      const int sub_n = s / kSubtilesM, sub_m = s % kSubtilesM, of_tile = unit * kUnitSubtiles + s;
       const bool begins_block = sub_m == 0 && sub_n % Config::kBlockSubtiles == 0;
       if (sub_m == 0) worker.begin_folds();
       if (begins_block) for_each_port(worker.program, [&](const auto& port) { lifecycle.begin_block(port); });
 
       [[maybe_unused]] char* c = nullptr;  // the subtile
       if constexpr (kLoads > 0) {
-        if (s < kStagesC || !last) {
-          shared.c.full[team][s % kStagesC].wait(phase(i / kTeams, s));
-          c = shared.c.slabs[s % kStagesC];
+        if (last && of_tile >= kStagesC) {
+          shared.signals.late[of_tile - kStagesC].wait(0);
+          c = shared.c.slabs[0] + shared.signals.late_slabs[of_tile - kStagesC];
         } else {
-          shared.c.late[s - kStagesC].wait(0);
-          c = shared.c.late_slabs[s - kStagesC];
+          shared.signals.full[kUnits == 1 ? team : i % kTeams][s % kStagesC].wait(phase(i / kTeams, of_tile));
+          c = shared.c.slabs[s % kStagesC];
         }
       }
       char* d = nullptr;
@@ -260,13 +271,13 @@ class Epilogue {
         if (params.stores && row < at.rows && col < at.cols) cute::SM90_TMA_STORE_2D::copy(&params.d, d, col, row);
         cute::tma_store_arrive();
         if constexpr (kInPlace) {
-          if (s > 0 && !last) {  // the store before this one has left its slab
+          if (of_tile > 0 && !last) {  // the store before this one has left its slab
             cute::tma_store_wait<1>();
-            shared.c.empty[(s - 1) % kStagesC].arrive();
+            shared.signals.empty[(s + kStagesC - 1) % kStagesC].arrive();
           }
         }
       }
-      if (sub_m != Config::kSubtilesM - 1) continue;
+      if (sub_m != kSubtilesM - 1) continue;
       if (sub_n + 1 < kSubtilesN) worker.load_columns(sub_n + 1);
       worker.end_folds(sub_n);
       const int block = at.tile_n + sub_n / Config::kBlockSubtiles;
@@ -274,13 +285,15 @@ class Epilogue {
         for_each_port(worker.program, [&](const auto& port) { lifecycle.end_block(port, block); });
       }
     }
+    const bool shared_tile = kUnits > 1 && last;
+    if (!shared_tile && unit < kUnits - 1) return;
     if constexpr (kInPlace) {
       if (lane == 0) {
         cute::tma_store_wait<0>();
-        shared.c.empty[(kSubtiles - 1) % kStagesC].arrive();
+        shared.signals.empty[(kSubtiles - 1) % kStagesC].arrive();
       }
     }
-    worker.write_folds();
+    worker.write_folds(shared_tile);
   }
   /// A thread block's shared memory must outlive the stores from it.
   static CODA_DEVICE void finish() { cute::tma_store_wait<0>(); }
@@ -296,8 +309,8 @@ class Epilogue {
   static CODA_DEVICE void load_subtile(const Params& params, cutlass::arch::ClusterTransactionBarrier& full, char* to,
                                        int m, int n, int s) {
     full.arrive_and_expect_tx(kSubtileBytes);
-    const int col = n * Config::kN + s / Config::kSubtilesM * Config::kSubtileN;
-    const int row = m * Config::kM + s % Config::kSubtilesM * Config::kSubtileM;
+    const int sub_n = s % kUnitSubtiles / kSubtilesM, sub_m = s / kUnitSubtiles * kSubtilesM + s % kSubtilesM;
+    const int col = n * Config::kN + sub_n * Config::kSubtileN, row = m * Config::kM + sub_m * Config::kSubtileM;
     each_load([&]<int Number>() {
       // What a call does not have is 0, as everything is outside of a matrix.
       constexpr int kOutside = 1 << 30;
@@ -313,12 +326,13 @@ class Epilogue {
   static CODA_DEVICE void release(Shared& shared, int stage, int lane) {
     cutlass::arch::fence_view_async_shared();
     __syncwarp();
-    if (lane == 0) shared.c.empty[stage].arrive();
+    if (lane == 0) shared.signals.empty[stage].arrive();
   }
-  static CODA_DEVICE Position position(const Params& params, int m, int n, int thread) {
+  static CODA_DEVICE Position position(const Params& params, int m, int n, int unit, int thread) {
     Position at;
     // Taken from one lane, so that the compiler knows it to be the same in all.
-    at.warp_row = m * Config::kM + __shfl_sync(0xffffffffu, thread / 32, 0) * SlabD::kRows;
+    at.warp_row = m * Config::kM + unit * kSubtilesM * Config::kSubtileM +
+                  __shfl_sync(0xffffffffu, thread / 32, 0) * SlabD::kRows;
     at.row = at.warp_row + thread % 32 / 4;
     at.col = n * Config::kN;
     at.rows = params.rows;
@@ -333,7 +347,7 @@ class Epilogue {
   template <class W>
   static CODA_DEVICE void fetch(W& worker, int number, Ahead<Program>& into) {
     const int r = number % kRowsHere, patch = number / kRowsHere % kPatches, s = number / (kRowsHere * kPatches);
-    if (s < kSubtiles) worker.fetch(s % Config::kSubtilesM, s / Config::kSubtilesM, patch, r, into);
+    if (s < kUnitSubtiles) worker.fetch(s % kSubtilesM, s / kSubtilesM, patch, r, into);
   }
 
   // ---- asks the L2 cache for what the threads will load themselves, so that they do not wait for memory

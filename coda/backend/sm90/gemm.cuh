@@ -84,6 +84,14 @@ std::pair<void*, std::int64_t> carried_matrix(const Program& program, std::int64
   return found;
 }
 
+/// Counts for a launch whose clusters take so many tiles each, if they would drift apart.
+inline int pace_of(const Device& device, int tiles) {
+  constexpr int kLeastTiles = 8;
+  static std::atomic<unsigned> next{0};
+  if (!device.slow_memory || tiles < kLeastTiles) return kNoPace;
+  return static_cast<int>(next.fetch_add(1, std::memory_order_relaxed) % kPaceCounts);
+}
+
 template <class T, class Program, PortMask Absent, Layout L, class Config>
 void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixOf<const T> b, const Program& program,
             Raster raster, cudaStream_t stream) {
@@ -112,15 +120,17 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
           : tensor_map<kLoad.bytes()>(call, const_cast<T*>(a.data), 1, 8, 64, Config::kSubtileM, Config::kSubtileN);
   });
 
+  const int at_once = device.multiprocessors / kClusterN;
   const TileOrder order(static_cast<int>(ceil_div(call.m, Config::kM)),
                         static_cast<int>(ceil_div(call.n, Config::kN * kClusterN)), raster.band, raster.along_m);
   const typename Kernel::Params params{.k = static_cast<int>(call.k),
                                        .a = operand_map(a, Kernel::kBoxRowsA),
                                        .b = operand_map(b, Kernel::kBoxRowsB),
                                        .order = order,
+                                       .pace = pace_of(device, order.count() / at_once),
                                        .epilogue = epilogue};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min(order.count(), device.multiprocessors / kClusterN)), kClusterN);
+  config.gridDim = dim3(static_cast<unsigned>(std::min(order.count(), at_once)), kClusterN);
   config.blockDim = Kernel::kThreads;
   config.dynamicSmemBytes = Kernel::kSharedBytes;
   config.stream = stream;

@@ -24,7 +24,8 @@ bool is_aligned(const void* data, std::int64_t rows, std::int64_t pitch_bytes, s
 }
 
 Device current_device(const Call& call) {
-  // 0: not asked yet, -1: not sm_90, else the number of multiprocessors.
+  // 0: not asked yet, else the number of multiprocessors, and whether memory is slow.
+  constexpr int kSlow = 1 << 16;
   static std::array<std::atomic<int>, kMaxDevices> known{};
   Device device;
   check(cudaGetDevice(&device.number), call, "cudaGetDevice");
@@ -42,10 +43,18 @@ Device current_device(const Call& call) {
                                          "): expected compute capability 9.0, got " + std::to_string(p.major) + "." +
                                          std::to_string(p.minor));
     }
-    value = p.multiProcessorCount;
+    int kilohertz = 0, bits = 0;
+    check(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, device.number), call,
+          "cudaDeviceGetAttribute");
+    check(cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device.number), call,
+          "cudaDeviceGetAttribute");
+    // Bits move at both edges of the clock. An H100 has 3.35e12 bytes/s at most, an H200 4.9e12.
+    const bool slow = 2e3 * kilohertz * bits / 8 < 4.2e12;
+    value = p.multiProcessorCount + (slow ? kSlow : 0);
     entry.store(value, std::memory_order_relaxed);
   }
-  device.multiprocessors = value;
+  device.multiprocessors = value % kSlow;
+  device.slow_memory = value >= kSlow;
   return device;
 }
 

@@ -32,6 +32,7 @@ bool is_aligned(const void* data, std::int64_t rows, std::int64_t pitch_bytes, s
 struct Device {
   int number = 0;
   int multiprocessors = 0;
+  bool slow_memory = false;  // an H100's rather than an H200's: see pace.cuh
 };
 inline constexpr int kMaxDevices = 64;
 /// The current device, asked for its properties once; throws Error(unsupported) unless it is of compute capability 9.0.

@@ -5,10 +5,12 @@ namespace coda::sm90 {
 
 template <class T>
 struct Tuning<GemmNormLse<T>> : Tuning<void> {
+  using Config = InHalves<sm90::Config<128, 128, 1, 32, 4, 2>>;
   static constexpr Layouts kLayouts = kForward;
 };
 template <class T>
 struct Tuning<GemmCrossEntropyBackward<T>> : Tuning<void> {
+  using Config = InHalves<sm90::Config<128, 128, 1, 32, 4, 2>>;
   static constexpr Layouts kLayouts = kForward;
 };
 

@@ -20,6 +20,7 @@
 #include <cutlass/pipeline/pipeline.hpp>
 
 #include "coda/backend/sm90/config.cuh"
+#include "coda/backend/sm90/pace.cuh"
 
 namespace coda::sm90 {
 
@@ -72,6 +73,10 @@ class PingPong {
   static constexpr int kWarpGroup = 128;
   static constexpr int kTeamThreads = cute::size(TiledMma()), kThreads = kWarpGroup + kTeams * kTeamThreads;
 
+  /// Whether a thread block's last tile is for both teams, and a thread's accumulators of half a tile.
+  static constexpr bool kShares = Epilogue::kUnits == kTeams;
+  static constexpr int kUnitValues = kM * kN / kTeamThreads / kTeams;
+
   // Registers of a thread at launch, and as the loading warp group hands most of its own to the teams.
   static constexpr int kAllRegisters = 65536;
   static constexpr int kLaunchRegisters = kAllRegisters / kThreads / 8 * 8;
@@ -83,6 +88,7 @@ class PingPong {
     int k;
     CUtensorMap a, b;
     TileOrder order;
+    int pace;  // the launch's counts, or kNoPace
     typename Epilogue::Params epilogue;
   };
 
@@ -149,17 +155,37 @@ class PingPong {
 
     cutlass::arch::warpgroup_reg_alloc<kTeamRegisters>();
     Mainloop mainloop;
-    for (int i = team; i < tiles; i += kTeams) {
-      const int rank = (thread_index() - kWarpGroup) % kTeamThreads;
+    for (int turn = team; turn < tiles + kShares; turn += kTeams) {
+      // The team that has not the last tile comes by once more, for its second half.
+      const bool helps = kShares && turn == tiles;
+      const int i = turn - helps, rank = (thread_index() - kWarpGroup) % kTeamThreads;
       const auto at = tile(params, i);
       auto accumulators = cute::partition_fragment_C(TiledMma(), cute::take<0, 2>(TileShape()));
-      const PipelineState state = after(static_cast<std::uint64_t>(i) * k_tiles);
-      auto work = Epilogue::begin(params.epilogue, shared.epilogue, at.m, at.n, team, rank);
-      team_order.wait();
-      mainloop.mma(pipeline, state, accumulators, k_tiles, rank, shared.operands, {});
-      team_order.arrive();
-      mainloop.mma_tail(pipeline, state, k_tiles);
-      Epilogue::run(params.epilogue, shared.epilogue, i, i == tiles - 1, work, accumulators);
+      auto work = Epilogue::begin(params.epilogue, shared.epilogue, i, at.m, at.n, helps, team, rank);
+      if (!helps) {
+        const PipelineState state = after(static_cast<std::uint64_t>(i) * k_tiles);
+        team_order.wait();
+        mainloop.mma(pipeline, state, accumulators, k_tiles, rank, shared.operands, {});
+        team_order.arrive();
+        mainloop.mma_tail(pipeline, state, k_tiles);
+      }
+      if constexpr (!kShares) {
+        Epilogue::run(params.epilogue, shared.epilogue, i, i == tiles - 1, 0, work, accumulators);
+      } else {
+        const bool last = i == tiles - 1;
+        if (last) {
+          const int stage = after(static_cast<std::uint64_t>(tiles) * k_tiles + Epilogue::kRooms).index();
+          share(helps, team, rank, accumulators, room(shared, stage, Epilogue::kRooms));
+        }
+        int unit = helps;
+#pragma unroll 1
+        while (true) {
+          Epilogue::run(params.epilogue, shared.epilogue, i, last, unit, work, accumulators);
+          if (last || ++unit == kTeams) break;
+          work = Epilogue::begin(params.epilogue, shared.epilogue, i, at.m, at.n, unit, team, rank);
+          CODA_UNROLL for (int v = 0; v < kUnitValues; ++v) accumulators(v) = accumulators(v + kUnitValues);
+        }
+      }
     }
     Epilogue::finish();
   }
@@ -191,10 +217,14 @@ class PingPong {
     constexpr auto kHint = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
     constexpr std::uint16_t kAllBlocks = (1 << kClusterN) - 1;
     const int part_a = static_cast<int>(cute::block_rank_in_cluster()) * kBoxRowsA;
+    const int clusters = static_cast<int>(gridDim.x);
+    // The other blocks of the cluster follow the first, which loads a part of their A.
+    Pace pace(part_a == 0 ? params.pace : kNoPace, clusters);
     auto state = cutlass::make_producer_start_state<Pipeline>();
     for (int i = 0; i < tiles; ++i) {
       const auto at = tile(params, i);
-      for (int k = 0; k < k_tiles; ++k) {
+      for (int k = 0, end = 0; k < k_tiles; ++k) {
+        if (k == end) pace.step(), end += Pace::kSteps;
         pipeline.producer_acquire(state);
         auto* full = pipeline.producer_get_barrier(state);
         auto* a = shared.operands.smem_A.data() + (state.index() * kM + part_a) * kK;
@@ -211,17 +241,46 @@ class PingPong {
         if (i == 0 && k == k_tiles / 2) shared.half_loaded.arrive();
       }
     }
+    const int most_tiles = (params.order.count() + clusters - 1) / clusters;
+    pace.finish((most_tiles - tiles) * ((k_tiles + Pace::kSteps - 1) / Pace::kSteps));
     if constexpr (Epilogue::kLate > 0) {
-      shared.pipeline.empty_barrier_[state.index()].wait(state.phase());
       const auto at = tile(params, tiles - 1);
-      Epilogue::load_late(params.epilogue, shared.epilogue, room(shared, state.index()), at.m, at.n);
+      auto free = state;
+      for (int number = 0; number < Epilogue::kRooms; ++number, ++free) {
+        shared.pipeline.empty_barrier_[free.index()].wait(free.phase());
+        Epilogue::load_late(params.epilogue, shared.epilogue, room(shared, free.index(), number), at.m, at.n);
+      }
     }
     pipeline.producer_tail(state);  // a block of the cluster must not end while others write to it
   }
 
-  static CODA_DEVICE typename Epilogue::Room room(SharedStorage& shared, int stage) {
+  using Room = typename Epilogue::Room;
+  static CODA_DEVICE Room room(SharedStorage& shared, int stage, int number) {
     return {reinterpret_cast<char*>(shared.operands.smem_A.data() + stage * kM * kK),
-            reinterpret_cast<char*>(shared.operands.smem_B.data() + stage * kN * kK)};
+            reinterpret_cast<char*>(shared.operands.smem_B.data() + stage * kN * kK), number};
+  }
+
+  /// The second half of a block's last tile goes to the team that has nothing left to do, by way of shared memory.
+  template <class Accumulators>
+  static CODA_DEVICE void share(bool helps, int team, int rank, Accumulators& accumulators, const Room& room) {
+    const auto chunk = [&](int v) -> float4& {
+      return *reinterpret_cast<float4*>(room.at((v * kTeamThreads + 4 * rank) * static_cast<int>(sizeof(float))));
+    };
+    if (helps) {
+      cutlass::arch::NamedBarrier::sync(kTeams * kTeamThreads, kHandedOver);
+      CODA_UNROLL for (int v = 0; v < kUnitValues; v += 4) {
+        const float4 x = chunk(v);
+        accumulators(v) = x.x, accumulators(v + 1) = x.y, accumulators(v + 2) = x.z, accumulators(v + 3) = x.w;
+      }
+    } else {
+      // All of the team have read the operands that were there.
+      cutlass::arch::NamedBarrier::sync(kTeamThreads, static_cast<std::uint32_t>(team));
+      CODA_UNROLL for (int v = 0; v < kUnitValues; v += 4) {
+        const int i = kUnitValues + v;
+        chunk(v) = make_float4(accumulators(i), accumulators(i + 1), accumulators(i + 2), accumulators(i + 3));
+      }
+      cutlass::arch::NamedBarrier::arrive(kTeams * kTeamThreads, kHandedOver);
+    }
   }
 
   /// The state of the pipeline's consumer after so many steps.

@@ -6,7 +6,8 @@ namespace coda::sm90 {
 /// Two matrices to load: few stages of them, so that operands have as many as in other programs.
 template <class T>
 struct Tuning<GemmRmsBackward<T>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 2, 32, 2, 2, true>;
+  using Config = InHalves<sm90::Config<128, 128, 1, 32, 2, 2>>;
+  using Others = Configurations<InHalves<sm90::Config<128, 128, 1, 32, 4, 2>>>;  // faster where K is small
   static constexpr Layouts kLayouts = kBackward;
 };
 

@@ -15,9 +15,10 @@ struct SharedResults {
   static constexpr bool kFirstPass = kHasHeadMeans<Program>;
   static constexpr int kHeadRows = kFirstPass ? Config::kM : 1;
   static constexpr int kFolds = kRowFolds<Program>;
+  static constexpr int kWarps = Config::kUnits * Config::kWarps;  // a row of theirs for each
 
   float heads[kHeadRows][kHeadSlots * kHeads];
-  float columns[kFolds > 0 ? kFolds : 1][kFolds > 0 ? Config::kWarps : 1][kFolds > 0 ? Config::kN : 1];
+  float columns[kFolds > 0 ? kFolds : 1][kFolds > 0 ? kWarps : 1][kFolds > 0 ? Config::kN : 1];
 };
 
 /// A row's 8 values of a patch: those of rows r < 2 lie in `acc` as c + 2 r + 4 j, here as c + 2 j.
@@ -28,7 +29,7 @@ CODA_DEVICE void take_row(const Source& acc, int first, int r, E (&out)[Accumula
   }
 }
 
-/// One thread's work on one tile, apart from what the copy engine moves (see Sm90Tile's Carries).
+/// One thread's work on one unit of a tile, apart from what the copy engine moves (see Sm90Tile's Carries).
 template <class Program, PortMask Absent, class Config, bool Carries>
 struct Worker {
   static constexpr int kPatches = Config::kSubtileN / kPatchN;
@@ -47,7 +48,7 @@ struct Worker {
       : program(p), at(where), team(team_), thread(thread_), shared(s) {}
 
   struct Rows {
-    static constexpr int kSlots = Config::kSlots;
+    static constexpr int kSlots = Config::kSubtilesM * kRowsHere;
     static CODA_DEVICE int row(const Position& at, int slot) {
       return at.row + slot / kRowsHere * Config::kSubtileM + slot % kRowsHere * 8;
     }
@@ -98,7 +99,7 @@ struct Worker {
     });
   }
   CODA_DEVICE void end_folds(int sub_n) {
-    const int lane = thread % 32, warp = thread / 32;
+    const int lane = thread % 32, warp = unit() * Config::kWarps + thread / 32;
     each_fold([&](auto op, int number) {
       CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
         // Three halvings: of two lanes whose rows differ in one bit each takes one half of the columns.
@@ -116,17 +117,19 @@ struct Worker {
       }
     });
   }
-  CODA_DEVICE void write_folds() {
+  /// Behind the tile's last unit. `shared_tile`: another team has the units before it.
+  CODA_DEVICE void write_folds(bool shared_tile) {
     if constexpr (kRowFolds<Program> > 0) {
       static_assert(Config::kM == kTileM, "coda: a program that folds along m has tiles of one block of rows");
-      synchronize();
+      synchronize(shared_tile);
+      if (shared_tile && unit() == 0) return;
       for (int column = thread; column < Config::kN; column += Config::kThreads) {
         int number = 0;
         for_each_port(program, [&](const auto& port) {
           using Port = std::remove_cvref_t<decltype(port)>;
           if constexpr (kFoldsRows<Port>) {
             float sum = shared->columns[number][0][column];
-            CODA_UNROLL for (int w = 1; w < Config::kWarps; ++w) {
+            CODA_UNROLL for (int w = 1; w < Shared::kWarps; ++w) {
               sum = Port::op::fold(sum, shared->columns[number][w][column]);
             }
             // A cluster may have a tile that lies outside of the matrix as a whole.
@@ -137,7 +140,7 @@ struct Worker {
           }
         });
       }
-      synchronize();  // the next tile's values come into the same memory
+      synchronize(false);  // the next tile's values come into the same memory
     }
   }
 
@@ -145,12 +148,12 @@ struct Worker {
 
   template <class Accumulators>
   CODA_DEVICE void first_pass(const Accumulators& acc, int head_dim) {
-    float sums[Config::kSlots][kHeadSlots] = {};
+    float sums[Rows::kSlots][kHeadSlots] = {};
     begin_tile();
     CODA_UNROLL for (int sub_n = 0; sub_n < Config::kN / Config::kSubtileN; ++sub_n) {
       load_columns(sub_n);
       CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
-        CODA_UNROLL for (int slot = 0; slot < Config::kSlots; ++slot) {
+        CODA_UNROLL for (int slot = 0; slot < Rows::kSlots; ++slot) {
           const int sub_m = slot / kRowsHere, r = slot % kRowsHere;
           Accumulator f;
           take_row([&](int i) { return acc(sub_m, i); }, (sub_n * kPatches + patch) * kRowsHere * f.count, r, f.v);
@@ -165,8 +168,8 @@ struct Worker {
   }
 
  private:
-  CODA_DEVICE void write_heads(float (&sums)[Config::kSlots][kHeadSlots], int head, float head_dim) {
-    CODA_UNROLL for (int slot = 0; slot < Config::kSlots; ++slot) {
+  CODA_DEVICE void write_heads(float (&sums)[Rows::kSlots][kHeadSlots], int head, float head_dim) {
+    CODA_UNROLL for (int slot = 0; slot < Rows::kSlots; ++slot) {
       CODA_UNROLL for (int h = 0; h < kHeadSlots; ++h) {
         float& sum = sums[slot][h];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
@@ -186,8 +189,12 @@ struct Worker {
       if constexpr (kFoldsRows<Port>) f(typename Port::op(), number++);
     });
   }
-  CODA_DEVICE void synchronize() const {
-    cutlass::arch::NamedBarrier::sync(Config::kThreads, static_cast<std::uint32_t>(team));
+  CODA_DEVICE int unit() const {
+    return Config::kUnits == 1 ? 0 : at.warp_row / (Config::kM / Config::kUnits) % Config::kUnits;
+  }
+  CODA_DEVICE void synchronize(bool both_teams) const {
+    if (both_teams) cutlass::arch::NamedBarrier::sync(kTeams * Config::kThreads, kFolded);
+    else cutlass::arch::NamedBarrier::sync(Config::kThreads, static_cast<std::uint32_t>(team));
   }
 };
 
