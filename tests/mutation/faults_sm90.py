@@ -301,7 +301,7 @@ FAULTS = [
     (EPILOGUE, "m, n, kStagesC + number);", "m, n, number);", "residual"),
     (EPILOGUE, "return at < kBytes ? a + at : b + (at - kBytes);", "return a + at % kBytes;", "glu_backward"),
     (KERNEL, "* k_tiles + Epilogue::kRooms).index();", "* k_tiles).index();", "glu_backward"),
-    (KERNEL, "NamedBarrier::sync(kTeams * kTeamThreads, kHandedOver);", "", "glu_backward"),
+    (KERNEL, "handed_over.wait(0);", "", "glu_backward"),
     (KERNEL, "const int i = kUnitValues + v;", "const int i = v;", "glu_backward"),
     (KERNEL, "accumulators(v) = accumulators(v + kUnitValues);", "", "glu_backward", many_glu_tiles),
     (KERNEL, "at.m, at.n, helps, team, rank);", "at.m, at.n, 0, team, rank);", "glu_backward"),

@@ -9,9 +9,8 @@ namespace coda::sm90 {
 
 /// Teams of warp groups that take the tiles of a thread block in turns (see pingpong.cuh).
 inline constexpr int kTeams = 2;
-/// Barriers of all their threads, of a tile that both work on: its second half is handed over, its folds are there. A
-/// team's own barrier has its number.
-inline constexpr std::uint32_t kHandedOver = kTeams, kFolded = kTeams + 1;
+/// Barrier of all their threads; a team's own has its number.
+inline constexpr std::uint32_t kBothTeams = kTeams;
 
 /// Thread blocks side by side in a cluster, which share loads of A.
 inline constexpr int kClusterN = 2;

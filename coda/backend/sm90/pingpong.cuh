@@ -103,6 +103,7 @@ class PingPong {
     alignas(16) typename Mainloop::PipelineStorage pipeline;
     alignas(16) typename TeamOrder::SharedStorage team_order;
     cutlass::arch::ClusterBarrier half_loaded;  // the first tile's operands: C may come without being in their way
+    cutlass::arch::ClusterBarrier handed_over;  // the second half of the last tile
   };
 
  public:
@@ -125,6 +126,7 @@ class PingPong {
       cute::prefetch_tma_descriptor(&params.b);
       Epilogue::prepare(params.epilogue, shared.epilogue);
       shared.half_loaded.init(1);
+      shared.handed_over.init(kTeamThreads);
     }
     typename Pipeline::Params pipeline_params;
     pipeline_params.role = loads ? Pipeline::ThreadCategory::Producer : Pipeline::ThreadCategory::Consumer;
@@ -175,7 +177,7 @@ class PingPong {
         const bool last = i == tiles - 1;
         if (last) {
           const int stage = after(static_cast<std::uint64_t>(tiles) * k_tiles + Epilogue::kRooms).index();
-          share(helps, team, rank, accumulators, room(shared, stage, Epilogue::kRooms));
+          share(helps, team, rank, accumulators, room(shared, stage, Epilogue::kRooms), shared.handed_over);
         }
         int unit = helps;
 #pragma unroll 1
@@ -262,12 +264,13 @@ class PingPong {
 
   /// The second half of a block's last tile goes to the team that has nothing left to do, by way of shared memory.
   template <class Accumulators>
-  static CODA_DEVICE void share(bool helps, int team, int rank, Accumulators& accumulators, const Room& room) {
+  static CODA_DEVICE void share(bool helps, int team, int rank, Accumulators& accumulators, const Room& room,
+                                cutlass::arch::ClusterBarrier& handed_over) {
     const auto chunk = [&](int v) -> float4& {
       return *reinterpret_cast<float4*>(room.at((v * kTeamThreads + 4 * rank) * static_cast<int>(sizeof(float))));
     };
     if (helps) {
-      cutlass::arch::NamedBarrier::sync(kTeams * kTeamThreads, kHandedOver);
+      handed_over.wait(0);
       CODA_UNROLL for (int v = 0; v < kUnitValues; v += 4) {
         const float4 x = chunk(v);
         accumulators(v) = x.x, accumulators(v + 1) = x.y, accumulators(v + 2) = x.z, accumulators(v + 3) = x.w;
@@ -279,7 +282,7 @@ class PingPong {
         const int i = kUnitValues + v;
         chunk(v) = make_float4(accumulators(i), accumulators(i + 1), accumulators(i + 2), accumulators(i + 3));
       }
-      cutlass::arch::NamedBarrier::arrive(kTeams * kTeamThreads, kHandedOver);
+      handed_over.arrive();
     }
   }
 

@@ -193,7 +193,7 @@ struct Worker {
     return Config::kUnits == 1 ? 0 : at.warp_row / (Config::kM / Config::kUnits) % Config::kUnits;
   }
   CODA_DEVICE void synchronize(bool both_teams) const {
-    if (both_teams) cutlass::arch::NamedBarrier::sync(kTeams * Config::kThreads, kFolded);
+    if (both_teams) cutlass::arch::NamedBarrier::sync(kTeams * Config::kThreads, kBothTeams);
     else cutlass::arch::NamedBarrier::sync(Config::kThreads, static_cast<std::uint32_t>(team));
   }
 };
