@@ -263,7 +263,9 @@ class Epilogue {
           SlabD::store(d, patch, r, lane, stored);
         }
       }
-      if constexpr (kLoads > 0 && !kInPlace) release(shared, s % kStagesC, lane);
+      if constexpr (kLoads > 0 && !kInPlace) {
+        if (!last) release(shared, s % kStagesC, lane);
+      }
       const int row = at.warp_row + sub_m * Config::kSubtileM, col = at.col + sub_n * Config::kSubtileN;
       cutlass::arch::fence_view_async_shared();
       __syncwarp();
@@ -288,7 +290,7 @@ class Epilogue {
     const bool shared_tile = kUnits > 1 && last;
     if (!shared_tile && unit < kUnits - 1) return;
     if constexpr (kInPlace) {
-      if (lane == 0) {
+      if (lane == 0 && !last) {
         cute::tma_store_wait<0>();
         shared.signals.empty[(kSubtiles - 1) % kStagesC].arrive();
       }
