@@ -297,7 +297,7 @@ FAULTS = [
     (EPILOGUE, "worker.load_columns(sub_n + 1);", "worker.load_columns(sub_n);", "residual"),
     # ---- a thread block's last tile
     (EPILOGUE, "shared.signals.late[of_tile - kStagesC].wait(0);", "", "residual"),
-    (EPILOGUE, "const int number = room.number * kOfRoom + i;", "const int number = i;", "rms_backward"),
+    (EPILOGUE, "const int number = room_number * kOfRoom + i;", "const int number = i;", "rms_backward"),
     (EPILOGUE, "m, n, kStagesC + number);", "m, n, number);", "residual"),
     (EPILOGUE, "return at < kBytes ? a + at : b + (at - kBytes);", "return a + at % kBytes;", "glu_backward"),
     (KERNEL, "* k_tiles + Epilogue::kRooms).index();", "* k_tiles).index();", "glu_backward"),

@@ -142,11 +142,10 @@ class Epilogue {
     }
   }
 
-  /// Memory of a stage of operands, which lies in two places; `number`: of those that late subtiles of C come to.
+  /// Memory of a stage of operands, which lies in two places.
   struct Room {
     static constexpr int kBytes = Config::kM * Config::kK * 2;
     char *a, *b;
-    int number;
     static_assert(Config::kM == Config::kN);
 
     CODA_DEVICE char* at(int at) const { return at < kBytes ? a + at : b + (at - kBytes); }
@@ -168,10 +167,11 @@ class Epilogue {
       }
     }
   }
-  /// One thread: the late ones of the block's last tile that have their place in `room`.
-  static CODA_DEVICE void load_late(const Params& params, Shared& shared, const Room& room, int m, int n) {
+  /// One thread: those late ones of the block's last tile that have their place in the `room_number`-th room.
+  static CODA_DEVICE void load_late(const Params& params, Shared& shared, const Room& room, int room_number, int m,
+                                    int n) {
     for (int i = 0; i < kOfRoom; ++i) {
-      const int number = room.number * kOfRoom + i;
+      const int number = room_number * kOfRoom + i;
       if (number == kLate) break;
       char* to = room.at(i * kSubtileBytes);
       shared.signals.late_slabs[number] = static_cast<int>(to - shared.c.slabs[0]);  // for those that wait for it

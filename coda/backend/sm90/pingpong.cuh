@@ -177,7 +177,7 @@ class PingPong {
         const bool last = i == tiles - 1;
         if (last) {
           const int stage = after(static_cast<std::uint64_t>(tiles) * k_tiles + Epilogue::kRooms).index();
-          share(helps, team, rank, accumulators, room(shared, stage, Epilogue::kRooms), shared.handed_over);
+          share(helps, team, rank, accumulators, room(shared, stage), shared.handed_over);
         }
         int unit = helps;
 #pragma unroll 1
@@ -250,16 +250,16 @@ class PingPong {
       auto free = state;
       for (int number = 0; number < Epilogue::kRooms; ++number, ++free) {
         shared.pipeline.empty_barrier_[free.index()].wait(free.phase());
-        Epilogue::load_late(params.epilogue, shared.epilogue, room(shared, free.index(), number), at.m, at.n);
+        Epilogue::load_late(params.epilogue, shared.epilogue, room(shared, free.index()), number, at.m, at.n);
       }
     }
     pipeline.producer_tail(state);  // a block of the cluster must not end while others write to it
   }
 
   using Room = typename Epilogue::Room;
-  static CODA_DEVICE Room room(SharedStorage& shared, int stage, int number) {
+  static CODA_DEVICE Room room(SharedStorage& shared, int stage) {
     return {reinterpret_cast<char*>(shared.operands.smem_A.data() + stage * kM * kK),
-            reinterpret_cast<char*>(shared.operands.smem_B.data() + stage * kN * kK), number};
+            reinterpret_cast<char*>(shared.operands.smem_B.data() + stage * kN * kK)};
   }
 
   /// The second half of a block's last tile goes to the team that has nothing left to do, by way of shared memory.

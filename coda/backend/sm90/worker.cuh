@@ -117,7 +117,7 @@ struct Worker {
       }
     });
   }
-  /// Behind the tile's last unit. `shared_tile`: another team has the units before it.
+  /// Behind the tile's last unit or, if each team has one of its units, behind that.
   CODA_DEVICE void write_folds(bool shared_tile) {
     if constexpr (kRowFolds<Program> > 0) {
       static_assert(Config::kM == kTileM, "coda: a program that folds along m has tiles of one block of rows");
