@@ -234,8 +234,8 @@ FAULTS = [
     (WORKER, "2 * (lane % 4) + value % 2;", "2 * (lane % 4);", "rms_backward"),
     (
         WORKER,
-        "for (int w = 1; w < Shared::kWarps; ++w) {",
-        "for (int w = 2; w < Shared::kWarps; ++w) {",
+        "for (int row = 1; row < Shared::kRows; ++row) {",
+        "for (int row = 2; row < Shared::kRows; ++row) {",
         "rms_backward",
     ),
     (WORKER, "at.rows && at.col + column < at.cols;", "at.rows;", "rms_backward"),
@@ -306,6 +306,7 @@ FAULTS = [
     (KERNEL, "accumulators(v) = accumulators(v + kUnitValues);", "", "glu_backward", many_glu_tiles),
     (KERNEL, "at.m, at.n, helps, team, rank);", "at.m, at.n, 0, team, rank);", "glu_backward"),
     (WORKER, "unit() * Config::kWarps + thread / 32", "thread / 32", "rms_backward"),
+    (WORKER, "row < Config::kWarps ? first : shared;", "shared;", "rms_backward"),
     # ---- the kernel around it
     (KERNEL, "side += band * width_.divisor;", "", "residual", fuzz("gemm_residual", 0, 800)),
     (

@@ -179,14 +179,12 @@ class Epilogue {
     }
   }
 
-  /// A thread of a team, ahead of its work on a unit of the block's i-th tile, which is tile (m, n), and best ahead of
-  /// the product, which hides the time that memory takes: asks for what depends on its rows alone, and on its first
-  /// columns. `thread` counts inside the team.
+  /// A thread of a team, ahead of its work on a unit of tile (m, n), and best ahead of the product, which hides the
+  /// time that memory takes: asks for what depends on its rows alone, and on its first columns. `thread` counts inside
+  /// the team.
   using Work = Worker<Program, Absent, Config, true>;
-  static CODA_DEVICE Work begin(const Params& params, Shared& shared, int i, int m, int n, int unit, int team,
-                                int thread) {
-    Work worker(params.program, position(params, m, n, unit, thread), team, thread,
-                &shared.results[kUnits == 1 ? team : i % kTeams]);
+  static CODA_DEVICE Work begin(const Params& params, Shared& shared, int m, int n, int unit, int team, int thread) {
+    Work worker(params.program, position(params, m, n, unit, thread), team, thread, &shared.results[team]);
     worker.begin_tile();
     worker.load_columns(0);
     return worker;

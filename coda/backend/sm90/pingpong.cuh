@@ -163,7 +163,7 @@ class PingPong {
       const int i = turn - helps, rank = (thread_index() - kWarpGroup) % kTeamThreads;
       const auto at = tile(params, i);
       auto accumulators = cute::partition_fragment_C(TiledMma(), cute::take<0, 2>(TileShape()));
-      auto work = Epilogue::begin(params.epilogue, shared.epilogue, i, at.m, at.n, helps, team, rank);
+      auto work = Epilogue::begin(params.epilogue, shared.epilogue, at.m, at.n, helps, team, rank);
       if (!helps) {
         const PipelineState state = after(static_cast<std::uint64_t>(i) * k_tiles);
         team_order.wait();
@@ -184,7 +184,7 @@ class PingPong {
         while (true) {
           Epilogue::run(params.epilogue, shared.epilogue, i, last, unit, work, accumulators);
           if (last || ++unit == kTeams) break;
-          work = Epilogue::begin(params.epilogue, shared.epilogue, i, at.m, at.n, unit, team, rank);
+          work = Epilogue::begin(params.epilogue, shared.epilogue, at.m, at.n, unit, team, rank);
           CODA_UNROLL for (int v = 0; v < kUnitValues; ++v) accumulators(v) = accumulators(v + kUnitValues);
         }
       }

@@ -15,10 +15,10 @@ struct SharedResults {
   static constexpr bool kFirstPass = kHasHeadMeans<Program>;
   static constexpr int kHeadRows = kFirstPass ? Config::kM : 1;
   static constexpr int kFolds = kRowFolds<Program>;
-  static constexpr int kWarps = Config::kUnits * Config::kWarps;  // a row of theirs for each
+  static constexpr int kRows = Config::kUnits * Config::kWarps;  // of partial folds: one for each warp's part of a tile
 
   float heads[kHeadRows][kHeadSlots * kHeads];
-  float columns[kFolds > 0 ? kFolds : 1][kFolds > 0 ? kWarps : 1][kFolds > 0 ? Config::kN : 1];
+  float columns[kFolds > 0 ? kFolds : 1][kFolds > 0 ? kRows : 1][kFolds > 0 ? Config::kN : 1];
 };
 
 /// A row's 8 values of a patch: those of rows r < 2 lie in `acc` as c + 2 r + 4 j, here as c + 2 j.
@@ -40,7 +40,7 @@ struct Worker {
   Program program;
   Position at;
   int team, thread;  // thread: of the Config::kThreads of the team
-  Shared* shared;
+  Shared* shared;    // the team's own; that of the other team lies beside it
   Columns columns;
   Folds folds;
 
@@ -99,7 +99,7 @@ struct Worker {
     });
   }
   CODA_DEVICE void end_folds(int sub_n) {
-    const int lane = thread % 32, warp = unit() * Config::kWarps + thread / 32;
+    const int lane = thread % 32, row = unit() * Config::kWarps + thread / 32;
     each_fold([&](auto op, int number) {
       CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
         // Three halvings: of two lanes whose rows differ in one bit each takes one half of the columns.
@@ -113,24 +113,27 @@ struct Worker {
           }
         }
         const int value = lane / 4, column = value / 2 * 8 + 2 * (lane % 4) + value % 2;
-        shared->columns[number][warp][sub_n * Config::kSubtileN + patch * kPatchN + column] = v[0];
+        shared->columns[number][row][sub_n * Config::kSubtileN + patch * kPatchN + column] = v[0];
       }
     });
   }
-  /// Behind the tile's last unit or, if each team has one of its units, behind that.
+  /// Behind the tile's last unit or, if each team has one of its units, behind that. Then the second team adds up what
+  /// both have, each in memory of its own: they need not wait for each other before.
   CODA_DEVICE void write_folds(bool shared_tile) {
     if constexpr (kRowFolds<Program> > 0) {
       static_assert(Config::kM == kTileM, "coda: a program that folds along m has tiles of one block of rows");
       synchronize(shared_tile);
       if (shared_tile && unit() == 0) return;
+      const Shared* first = shared_tile ? shared + (1 - 2 * team) : shared;  // who has the rows of the first unit
       for (int column = thread; column < Config::kN; column += Config::kThreads) {
         int number = 0;
         for_each_port(program, [&](const auto& port) {
           using Port = std::remove_cvref_t<decltype(port)>;
           if constexpr (kFoldsRows<Port>) {
-            float sum = shared->columns[number][0][column];
-            CODA_UNROLL for (int w = 1; w < Shared::kWarps; ++w) {
-              sum = Port::op::fold(sum, shared->columns[number][w][column]);
+            float sum = first->columns[number][0][column];
+            CODA_UNROLL for (int row = 1; row < Shared::kRows; ++row) {
+              const Shared* from = row < Config::kWarps ? first : shared;
+              sum = Port::op::fold(sum, from->columns[number][row][column]);
             }
             // A cluster may have a tile that lies outside of the matrix as a whole.
             const int block = at.warp_row / static_cast<int>(kTileM);
