@@ -242,7 +242,8 @@ FAULTS = [
     (WORKER, "sum += __shfl_xor_sync(0xffffffffu, sum, 2);", "", "qknorm"),
     (WORKER, "        sum = 0;\n", "", "qknorm"),
     (WORKER, "end / head_dim - 1,", "0,", "qknorm"),
-    (WORKER, "      synchronize(shared_tile);\n", "", "rms_backward"),
+    (WORKER, "      synchronize();\n      for (int column", "      for (int column", "rms_backward"),
+    (WORKER, "first += 1 - 2 * team;", "", "rms_backward"),
     (WORKER, "heads = {shared->heads[row % Config::kM]", "heads = {shared->heads[0]", "qknorm"),
     # ---- the program on a tile, shared memory, and the copy engine that fills and empties it
     (EPILOGUE, "(kRowBytes == 128 ? row : row / 2)", "0", "norm"),

@@ -9,8 +9,6 @@ namespace coda::sm90 {
 
 /// Teams of warp groups that take the tiles of a thread block in turns (see pingpong.cuh).
 inline constexpr int kTeams = 2;
-/// Barrier of all their threads; a team's own has its number.
-inline constexpr std::uint32_t kBothTeams = kTeams;
 
 /// Thread blocks side by side in a cluster, which share loads of A.
 inline constexpr int kClusterN = 2;

@@ -140,6 +140,7 @@ class Epilogue {
       }
       for (auto& late : shared.signals.late) late.init(1);
     }
+    for (auto& results : shared.results) results.folded.init(Config::kThreads);
   }
 
   /// Memory of a stage of operands, which lies in two places.

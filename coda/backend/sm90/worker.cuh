@@ -19,6 +19,7 @@ struct SharedResults {
 
   float heads[kHeadRows][kHeadSlots * kHeads];
   float columns[kFolds > 0 ? kFolds : 1][kFolds > 0 ? kRows : 1][kFolds > 0 ? Config::kN : 1];
+  cutlass::arch::ClusterBarrier folded;  // the first half of a tile of which the other team has the second
 };
 
 /// A row's 8 values of a patch: those of rows r < 2 lie in `acc` as c + 2 r + 4 j, here as c + 2 j.
@@ -117,14 +118,18 @@ struct Worker {
       }
     });
   }
-  /// Behind the tile's last unit or, if each team has one of its units, behind that. Then the second team adds up what
-  /// both have, each in memory of its own: they need not wait for each other before.
+  /// Behind the tile's last unit or, if each team has one of its units, behind that: then the second team adds up what
+  /// both have, each in memory of its own.
   CODA_DEVICE void write_folds(bool shared_tile) {
     if constexpr (kRowFolds<Program> > 0) {
       static_assert(Config::kM == kTileM, "coda: a program that folds along m has tiles of one block of rows");
-      synchronize(shared_tile);
-      if (shared_tile && unit() == 0) return;
-      const Shared* first = shared_tile ? shared + (1 - 2 * team) : shared;  // who has the rows of the first unit
+      Shared* first = shared;  // who has the rows of the first unit
+      if (shared_tile) {
+        if (unit() == 0) return shared->folded.arrive();
+        first += 1 - 2 * team;
+        first->folded.wait(0);
+      }
+      synchronize();
       for (int column = thread; column < Config::kN; column += Config::kThreads) {
         int number = 0;
         for_each_port(program, [&](const auto& port) {
@@ -143,7 +148,7 @@ struct Worker {
           }
         });
       }
-      synchronize(false);  // the next tile's values come into the same memory
+      synchronize();  // the next tile's values come into the same memory
     }
   }
 
@@ -195,9 +200,8 @@ struct Worker {
   CODA_DEVICE int unit() const {
     return Config::kUnits == 1 ? 0 : at.warp_row / (Config::kM / Config::kUnits) % Config::kUnits;
   }
-  CODA_DEVICE void synchronize(bool both_teams) const {
-    if (both_teams) cutlass::arch::NamedBarrier::sync(kTeams * Config::kThreads, kBothTeams);
-    else cutlass::arch::NamedBarrier::sync(Config::kThreads, static_cast<std::uint32_t>(team));
+  CODA_DEVICE void synchronize() const {
+    cutlass::arch::NamedBarrier::sync(Config::kThreads, static_cast<std::uint32_t>(team));
   }
 };
 
