@@ -21,7 +21,7 @@ struct Alias {
 constexpr Alias kAliases[] = {{"linear_cross_entropy", "gemm_lse"},
                               {"linear_cross_entropy_backward", "gemm_cross_entropy_backward"}};
 
-constexpr int kMultiprocessors = 132;  // of an H100 SXM and an H200
+constexpr sm90::Chip kH200{132, 4917};
 
 struct Question {
   std::string program;
@@ -54,9 +54,13 @@ void explain(const ExplainArguments& a) {
   const Question q = parse(a);
   std::string no_device;
   const bool available = sm90::available(&no_device);
-  const int multiprocessors = available ? sm90::device_info().multiprocessors : kMultiprocessors;
+  sm90::Chip chip = kH200;
+  if (available) {
+    const sm90::DeviceInfo device = sm90::device_info();
+    chip = {device.multiprocessors, device.memory_gbs};
+  }
   const sm90::Explanation x =
-      sm90::explain(q.program, q.dtype, q.layout, q.shape.m, q.shape.n, q.shape.k, a.head_dim, multiprocessors);
+      sm90::explain(q.program, q.dtype, q.layout, q.shape.m, q.shape.n, q.shape.k, a.head_dim, chip);
   const sm90::FusedProgram* fused = sm90::find_fused(q.program);
   const std::string only = fused ? fused->only : "";
   const std::string& user = sm90::user_table().path;
@@ -68,7 +72,8 @@ void explain(const ExplainArguments& a) {
            {"k", q.shape.k},
            {"layout", coda::name_of(q.layout)},
            {"dtype", coda::name_of(q.dtype)},
-           {"multiprocessors", multiprocessors},
+           {"multiprocessors", chip.multiprocessors},
+           {"memory_gbs", chip.memory_gbs},
            {"device_present", available},
            {"way", sm90::name_of(x.choice.way)},
            {"why", x.why},
@@ -96,7 +101,7 @@ void explain(const ExplainArguments& a) {
     fmt::print("  unfused cuBLASLt's product in fp32, and one kernel behind it that runs the program\n");
   else fmt::print("  needs   16-byte aligned rows of all matrices; where they are not, unfused\n");
   if (!only.empty()) fmt::print("  fused   of this program only: {}\n", only);
-  if (!available) fmt::print("  device  none here ({}): {} multiprocessors assumed\n", no_device, multiprocessors);
+  if (!available) fmt::print("  device  none here ({}): an H200 assumed\n", no_device);
   if (!user.empty())
     fmt::print("  table   CODA_TUNING={}{}\n", user, sm90::user_table().error.empty() ? "" : ", which is not used");
 }

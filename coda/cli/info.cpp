@@ -124,6 +124,7 @@ json collect() {
     j["devices"].push_back({{"name", d.name},
                             {"compute_capability", fmt::format("{}.{}", d.compute_major, d.compute_minor)},
                             {"multiprocessors", d.multiprocessors},
+                            {"memory_gbs", d.memory_gbs},
                             {"memory_bytes", d.memory_bytes},
                             {"cuda_driver", d.driver},
                             {"cuda_runtime", d.runtime},

@@ -153,7 +153,7 @@ class Tuner {
 };
 
 json as_json(const sm90::DeviceInfo& device, const std::vector<Row>& rows, double seconds) {
-  json j{{"command", "tune"}, {"multiprocessors", device.multiprocessors}};
+  json j{{"command", "tune"}, {"multiprocessors", device.multiprocessors}, {"memory_gbs", device.memory_gbs}};
   j.update(provenance(device, build_info().commit));
   j.update({{"seconds", std::round(seconds)},
             {"method",
@@ -229,9 +229,11 @@ void add_tune(CLI::App& app) {
       "Each program is timed in its usual layout, bf16 (fp16 runs the same instructions and follows the same table):\n"
       "every configuration that the library has, with several orders of the tiles, and the unfused way. The library\n"
       "reads the file that the environment variable CODA_TUNING names, in front of the table that it ships with. An\n"
-      "entry serves other M that differ by at most a quarter, and devices with as many multiprocessors. Results of "
-      "two\n"
-      "ways of running a program may differ in the last bit: use one table wherever bits must be the same.\n"
+      "entry serves other M that differ by at most a quarter, and devices with as many multiprocessors whose memory "
+      "is\n"
+      "about as fast. Results of two ways of running a program may differ in the last bit: use one table wherever "
+      "bits\n"
+      "must be the same.\n"
       "Examples:\n"
       "  coda tune --out my.json                                      two minutes or so\n"
       "  coda tune gemm_rms_swiglu --shape 512x28672x4096 --out my.json\n"

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -20,21 +21,26 @@ namespace {
 using nlohmann::json;
 
 constexpr int kSms = 132;
+constexpr Chip kH200{kSms, 4917}, kH100{kSms, 3352}, kOther{114, 3352};
 
 json record(std::int64_t m, std::int64_t n, std::int64_t k) {
   return {{"program", "gemm_rms"}, {"layout", "nt"}, {"m", m},       {"n", n},     {"k", k},       {"way", "fused"},
           {"config", 0},           {"band", 4},      {"along", "n"}, {"ms", 0.25}, {"rule_ms", 1}, {"unfused_ms", 1.5}};
 }
-std::string file_of(const std::vector<json>& records, int multiprocessors = kSms) {
-  return json({{"device", "a GPU"}, {"multiprocessors", multiprocessors}, {"records", records}}).dump();
+std::string file_of(const std::vector<json>& records, const Chip& chip = kH200) {
+  return json({{"device", "a GPU"},
+               {"multiprocessors", chip.multiprocessors},
+               {"memory_gbs", chip.memory_gbs},
+               {"records", records}})
+      .dump();
 }
 Table table_of(const std::vector<json>& records) {
   Table t;
   t.add(file_of(records), "test");
   return t;
 }
-const Entry* look_up(const Table& t, std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors = kSms) {
-  return find(t.part("gemm_rms", Layout::nt), multiprocessors, m, n, k);
+const Entry* look_up(const Table& t, std::int64_t m, std::int64_t n, std::int64_t k, const Chip& chip = kH200) {
+  return find(t.part("gemm_rms", Layout::nt), chip, m, n, k);
 }
 std::int64_t rows_of(const Entry* e) { return e ? e->m : 0; }
 
@@ -101,12 +107,13 @@ TEST(TheTable, HasNothingForAnotherSideLayoutProgramOrDevice) {
   EXPECT_EQ(look_up(t, 1024, 128, 64), nullptr);
   EXPECT_EQ(look_up(t, 1024, 64, 136), nullptr);
   EXPECT_EQ(look_up(t, 1024, 72, 128), nullptr);
-  EXPECT_EQ(look_up(t, 1024, 64, 128, 114), nullptr);
+  EXPECT_EQ(look_up(t, 1024, 64, 128, kOther), nullptr);
+  EXPECT_EQ(look_up(t, 1024, 64, 128, kH100), nullptr);
   EXPECT_TRUE(t.part("gemm_rms", Layout::nn).empty());
   EXPECT_TRUE(t.part("gemm", Layout::nt).empty());
   EXPECT_TRUE(t.part("gemm_rms_rope", Layout::nt).empty());
   EXPECT_TRUE(t.part("", Layout::nt).empty());
-  EXPECT_EQ(find({}, kSms, 1024, 64, 128), nullptr);
+  EXPECT_EQ(find({}, kH200, 1024, 64, 128), nullptr);
 }
 
 TEST(TheTable, ALaterFileIsInFrontOfAnEarlierOne) {
@@ -118,8 +125,24 @@ TEST(TheTable, ALaterFileIsInFrontOfAnEarlierOne) {
   EXPECT_EQ(look_up(t, 1024, 64, 64)->choice.way, Way::unfused);
   EXPECT_NE(look_up(t, 1024, 64, 64)->origin.find("mine"), std::string::npos);
   EXPECT_EQ(look_up(t, 2048, 64, 64)->choice.way, Way::fused);
-  t.add(file_of({r}, 114), "another device");
+  t.add(file_of({r}, kOther), "another device");
   EXPECT_EQ(t.all().size(), 3U);
+}
+
+TEST(TheTable, OfTheChipWithTheNearestMemoryServesADevice) {
+  Table t = table_of({record(1024, 64, 64)});
+  EXPECT_EQ(t.nearest(kH100), kH200) << "the only one with as many multiprocessors";
+  t.add(file_of({record(2048, 64, 64)}, kH100), "H100");
+  EXPECT_EQ(t.nearest(kH200), kH200);
+  EXPECT_EQ(t.nearest(kH100), kH100);
+  EXPECT_EQ(t.nearest({kSms, 3900}), kH100) << "3900 is 1.16 times 3352, and 4917 is 1.26 times 3900";
+  EXPECT_EQ(t.nearest({kSms, 4100}), kH200);
+  EXPECT_EQ(t.nearest({kSms, 8000}), kH200);
+  EXPECT_EQ(t.nearest({kSms, 0}).multiprocessors, kSms) << "CUDA does not tell its bandwidth";
+  EXPECT_EQ(t.nearest(kOther), kOther) << "nothing was measured";
+  EXPECT_EQ(rows_of(look_up(t, 1024, 64, 64)), 1024);
+  EXPECT_EQ(rows_of(look_up(t, 1024, 64, 64, kH100)), 0);
+  EXPECT_EQ(rows_of(look_up(t, 2048, 64, 64, kH100)), 2048);
 }
 
 TEST(TheTable, RefusesABrokenFileNamingTheMemberAndStaysAsItWas) {
@@ -141,8 +164,9 @@ TEST(TheTable, RefusesABrokenFileNamingTheMemberAndStaysAsItWas) {
   refuses(file_of({record(8, 8, 8)}).substr(0, 60), {"JSON"});
   refuses("[]", {"expected an object", "array"});
   refuses("{}", {"device", "got none"});
-  refuses(R"({"device": "x", "multiprocessors": 132})", {"records", "a list", "none"});
-  refuses(file_of({}, 0), {"multiprocessors", "1 to 1024", "got 0"});
+  refuses(R"({"device": "x", "multiprocessors": 132, "memory_gbs": 1})", {"records", "a list", "none"});
+  refuses(file_of({}, {0, 1}), {"multiprocessors", "1 to 1024", "got 0"});
+  refuses(file_of({}, {132, 0}), {"memory_gbs", "1 to 1048576", "got 0"});
   refuses(file_of({1}), {"records[0]", "an object"});
   const auto with = [](const char* member, const json& value) {
     json r = record(8, 8, 8);
@@ -175,13 +199,13 @@ TEST_F(Choose, TakesTheTablesChoiceElseTheRules) {
   const auto part = t.part("gemm_rms", Layout::nt);
   const Rule rule;
   const auto chosen = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
-    return choose(part, rule, 1, m, n, k, kSms);
+    return choose(part, rule, 1, m, n, k, kH200);
   };
   EXPECT_EQ(chosen(1024, 1024, 1024), (Choice{.way = Way::fused, .config = 0, .raster = {4, false}}))
       << "where the rule would have it unfused";
   EXPECT_EQ(chosen(4096, 4096, 4096).way, Way::unfused) << "where the rule would have it fused";
   EXPECT_EQ(chosen(2048, 2048, 2048), rule(2048, 2048, kSms));
-  EXPECT_EQ(choose({}, rule, 1, 1024, 1024, 1024, kSms), rule(1024, 1024, kSms));
+  EXPECT_EQ(choose({}, rule, 1, 1024, 1024, 1024, kH200), rule(1024, 1024, kSms));
 }
 
 TEST_F(Choose, LeavesAnEntryOfAConfigurationThatIsNotBuilt) {
@@ -189,14 +213,14 @@ TEST_F(Choose, LeavesAnEntryOfAConfigurationThatIsNotBuilt) {
   second["config"] = 1;
   const Table t = table_of({second});
   const auto part = t.part("gemm_rms", Layout::nt);
-  EXPECT_EQ(choose(part, {}, 2, 1024, 1024, 1024, kSms).config, 1);
-  EXPECT_EQ(choose(part, {}, 1, 1024, 1024, 1024, kSms), Rule()(1024, 1024, kSms));
+  EXPECT_EQ(choose(part, {}, 2, 1024, 1024, 1024, kH200).config, 1);
+  EXPECT_EQ(choose(part, {}, 1, 1024, 1024, 1024, kH200), Rule()(1024, 1024, kSms));
 }
 
 TEST_F(Choose, DoesWhatTheThreadAsksFor) {
   const Table t = table_of({record(1024, 1024, 1024)});
   const auto part = t.part("gemm_rms", Layout::nt);
-  const auto chosen = [&](std::int64_t size) { return choose(part, {}, 2, size, size, size, kSms); };
+  const auto chosen = [&](std::int64_t size) { return choose(part, {}, 2, size, size, size, kH200); };
   set_way(Way::unfused);
   EXPECT_EQ(chosen(1024).way, Way::unfused);
   EXPECT_EQ(chosen(8192).way, Way::unfused);
@@ -208,7 +232,7 @@ TEST_F(Choose, DoesWhatTheThreadAsksFor) {
   EXPECT_EQ(chosen_tiles(), 5);
   EXPECT_EQ(way(), Way::fused);
   EXPECT_EQ(chosen(16), mine);
-  EXPECT_EQ(choose(part, {}, 1, 16, 16, 16, kSms), (Choice{.way = Way::fused, .config = 0, .raster = {}}))
+  EXPECT_EQ(choose(part, {}, 1, 16, 16, 16, kH200), (Choice{.way = Way::fused, .config = 0, .raster = {}}))
       << "a configuration that is not built";
   std::thread([&] { EXPECT_EQ(chosen(16).way, Way::unfused) << "another thread asks for nothing"; }).join();
   set_way(Way::automatic);
@@ -216,12 +240,15 @@ TEST_F(Choose, DoesWhatTheThreadAsksFor) {
   EXPECT_EQ(chosen(16).way, Way::unfused);
 }
 
-TEST(TheShippedTable, IsReadAndNamesOnlyWhatIsBuilt) {
-  std::ifstream file(std::string(CODA_SOURCE_DIR) + "/coda/backend/sm90/tuning.json");
-  std::stringstream text;
-  text << file.rdbuf();
+TEST(TheShippedTables, AreReadAndNameOnlyWhatIsBuilt) {
   Table from_file;
-  ASSERT_NO_THROW(from_file.add(text.str(), "tuning.json"));
+  for (const auto& entry : std::filesystem::directory_iterator(CODA_SOURCE_DIR "/coda/backend/sm90/tuning")) {
+    std::ifstream file(entry.path());
+    std::stringstream text;
+    text << file.rdbuf();
+    ASSERT_NO_THROW(from_file.add(text.str(), entry.path().filename().string()));
+  }
+  EXPECT_EQ(from_file.nearest(kH200), kH200);
   for (const Entry& e : from_file.all()) {
     const FusedProgram* p = find_fused(e.program);
     ASSERT_NE(p, nullptr) << e.program;
@@ -231,7 +258,7 @@ TEST(TheShippedTable, IsReadAndNamesOnlyWhatIsBuilt) {
     EXPECT_LE(e.ms, e.rule_ms) << e.program << " " << e.m << " " << e.n << " " << e.k;
   }
   if (user_table().path.empty()) {
-    EXPECT_EQ(table().all().size(), from_file.all().size()) << "the library has another one: build it again";
+    EXPECT_EQ(table().all().size(), from_file.all().size()) << "the library has others: build it again";
   }
 }
 
@@ -252,7 +279,7 @@ class Explain : public testing::Test {
  protected:
   static Explanation of(std::string_view program, std::int64_t m, std::int64_t n, std::int64_t k,
                         Layout layout = Layout::nt, DType dtype = DType::bf16, std::int64_t head_dim = 0) {
-    return explain(program, dtype, layout, m, n, k, head_dim, kSms);
+    return explain(program, dtype, layout, m, n, k, head_dim, kH200);
   }
   static void expect_unfused(const Explanation& x, const char* part) {
     EXPECT_EQ(x.choice.way, Way::unfused);
@@ -288,7 +315,7 @@ TEST_F(Explain, SaysWhatChooseDoes) {
       for (const std::int64_t m : {1, 64, 65, 256, 1000, 2048, 4096, 8192, 16384}) {
         const Explanation x = of(p.name, m, 4096, 4096, layout);
         const auto part = table().part(measured_as, layout);
-        EXPECT_EQ(x.choice, choose(part, p.rule, p.configurations, m, 4096, 4096, kSms)) << p.name << " M = " << m;
+        EXPECT_EQ(x.choice, choose(part, p.rule, p.configurations, m, 4096, 4096, kH200)) << p.name << " M = " << m;
       }
     }
   }

@@ -127,7 +127,7 @@ TEST(CodaExplain, SaysWhatRunsAndWhy) {
   EXPECT_HAS(small.out, ": unfused");
   EXPECT_HAS(small.out, "65 rows");
   if (!json_of({"info", "--json"}).at("backends").at("sm90").at("available").get<bool>()) {
-    EXPECT_HAS(small.out, "132 multiprocessors assumed");
+    EXPECT_HAS(small.out, "an H200 assumed");
   }
 }
 
@@ -135,7 +135,7 @@ TEST(CodaExplain, JsonTellsTheChoice) {
   const json j = json_of({"info", "--explain", "gemm_swiglu_backward", "16384", "8200", "4096", "--json"});
   EXPECT_EQ(j.at("way"), "fused");
   EXPECT_EQ(j.at("layout"), "nn") << "the program's usual one";
-  for (const char* key : {"config", "band", "along", "why", "measured", "multiprocessors"})
+  for (const char* key : {"config", "band", "along", "why", "measured", "multiprocessors", "memory_gbs"})
     EXPECT_TRUE(j.contains(key));
   const json odd = json_of({"info", "--explain", "gemm_rms", "4096", "4097", "4096", "--json"});
   EXPECT_EQ(odd.at("way"), "unfused");
@@ -193,7 +193,7 @@ class Variable {
 
 TEST(CodaTune, AFileOfOnesOwnDecides) {
   const std::string path = testing::TempDir() + "coda_tuning_" + std::to_string(::getpid()) + ".json";
-  std::ofstream(path) << R"({"device": "mine", "multiprocessors": 132, "records": [
+  std::ofstream(path) << R"({"device": "mine", "multiprocessors": 132, "memory_gbs": 4917, "records": [
     {"program": "gemm_rms_swiglu", "layout": "nt", "m": 16384, "n": 8200, "k": 4096, "way": "unfused", "config": 0,
      "band": 8, "along": "m", "ms": 1.5, "rule_ms": 2.5, "unfused_ms": 1.5},
     {"program": "gemm_rms_swiglu", "layout": "nt", "m": 32, "n": 8200, "k": 4096, "way": "fused", "config": 0,

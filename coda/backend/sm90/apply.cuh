@@ -310,7 +310,7 @@ void launch_apply(const Call& call, const Device& device, const Program& program
                 call.n};
   std::int64_t blocks = 0;
   const auto cover = [&]<class Cover>(Cover) {
-    extent.tiles = Cover::tiles(last - first, tiles_n, device.multiprocessors);
+    extent.tiles = Cover::tiles(last - first, tiles_n, device.chip.multiprocessors);
     blocks = ceil_div(last - first, Cover::kRows) * ceil_div(tiles_n, extent.tiles);
   };
   ragged ? cover(Cover<Program, HasProduct, true>()) : cover(Cover<Program, HasProduct, false>());

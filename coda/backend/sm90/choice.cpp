@@ -15,7 +15,7 @@
 namespace coda::sm90 {
 
 namespace detail {
-extern const char* const kShippedTable;  // tuning.json, put into the library by CMake
+extern const std::span<const char* const> kShippedTables;  // the files in tuning/, put into the library by CMake
 }
 
 namespace {
@@ -30,9 +30,7 @@ struct Forced {
 };
 constinit thread_local Forced forced;
 
-auto key_of(const Entry& e) {
-  return std::tuple(std::string_view(e.program), e.layout, e.multiprocessors, e.n, e.k, e.m);
-}
+auto key_of(const Entry& e) { return std::tuple(std::string_view(e.program), e.layout, e.chip, e.n, e.k, e.m); }
 bool before(const Entry& x, const Entry& y) { return key_of(x) < key_of(y); }
 
 /// One member of a record, with messages that say where it is.
@@ -126,7 +124,7 @@ struct Loaded {
 const Loaded& loaded() {
   static const Loaded once = [] {
     Loaded l;
-    l.table.add(detail::kShippedTable, "the table that ships with the library");
+    for (const char* text : detail::kShippedTables) l.table.add(text, "the table that ships with the library");
     const char* path = std::getenv("CODA_TUNING");
     if (!path || !*path) return l;
     l.user.path = path;
@@ -169,7 +167,8 @@ void Table::add(const std::string& text, const std::string& origin) {
   if (document.is_discarded()) throw Error(Status::invalid_argument, origin + ": expected a JSON file of `coda tune`");
   const Reader file(document, origin);
   const std::string device = file.string("device");
-  const int multiprocessors = static_cast<int>(file.integer("multiprocessors", 1, 1024));
+  const Chip chip{static_cast<int>(file.integer("multiprocessors", 1, 1024)),
+                  static_cast<int>(file.integer("memory_gbs", 1, 1 << 20))};
   const std::string whence = origin + ", " + device;
   std::vector<Entry> merged = entries_;
   std::size_t number = 0;
@@ -177,13 +176,25 @@ void Table::add(const std::string& text, const std::string& origin) {
     std::string where = origin;
     where.append(": records[").append(std::to_string(number++)).append("]");
     Entry e = read_entry(record, where);
-    e.multiprocessors = multiprocessors;
+    e.chip = chip;
     e.origin = whence;
     const auto at = std::lower_bound(merged.begin(), merged.end(), e, before);
     if (at != merged.end() && key_of(*at) == key_of(e)) *at = std::move(e);
     else merged.insert(at, std::move(e));
   }
   entries_ = std::move(merged);
+  if (std::find(chips_.begin(), chips_.end(), chip) == chips_.end()) chips_.push_back(chip);
+}
+
+Chip Table::nearest(const Chip& device) const {
+  const auto distance = [&](const Chip& c) {
+    const double ratio = static_cast<double>(c.memory_gbs) / device.memory_gbs;
+    return std::max(ratio, 1 / ratio);
+  };
+  const Chip* best = nullptr;
+  for (const Chip& c : chips_)
+    if (c.multiprocessors == device.multiprocessors && (!best || distance(c) < distance(*best))) best = &c;
+  return best ? *best : device;
 }
 
 std::span<const Entry> Table::part(std::string_view program, Layout layout) const {
@@ -195,13 +206,11 @@ std::span<const Entry> Table::part(std::string_view program, Layout layout) cons
   return {begin, end};
 }
 
-const Entry* find(std::span<const Entry> part, int multiprocessors, std::int64_t m, std::int64_t n, std::int64_t k) {
-  const auto wanted = std::tuple(multiprocessors, n, k, m);
-  const auto at = std::partition_point(
-      part.begin(), part.end(), [&](const Entry& e) { return std::tuple(e.multiprocessors, e.n, e.k, e.m) < wanted; });
-  const auto serves = [&](const Entry& e) {
-    return e.multiprocessors == multiprocessors && e.n == n && e.k == k && near(m, e.m);
-  };
+const Entry* find(std::span<const Entry> part, const Chip& chip, std::int64_t m, std::int64_t n, std::int64_t k) {
+  const auto wanted = std::tuple(chip, n, k, m);
+  const auto at = std::partition_point(part.begin(), part.end(),
+                                       [&](const Entry& e) { return std::tuple(e.chip, e.n, e.k, e.m) < wanted; });
+  const auto serves = [&](const Entry& e) { return e.chip == chip && e.n == n && e.k == k && near(m, e.m); };
   const Entry* above = at != part.end() && serves(*at) ? &*at : nullptr;
   const Entry* below = at != part.begin() && serves(*std::prev(at)) ? &*std::prev(at) : nullptr;
   if (!above || !below) return above ? above : below;
@@ -212,17 +221,17 @@ const Table& table() { return loaded().table; }
 const UserTable& user_table() { return loaded().user; }
 
 Choice choose(std::span<const Entry> part, const Rule& rule, int configurations, std::int64_t m, std::int64_t n,
-              std::int64_t k, int multiprocessors) {
+              std::int64_t k, const Chip& chip) {
   const auto built = [&](const Choice& c) { return c.config < configurations; };
   if (forced.exactly && built(forced.choice)) return forced.choice;
-  const Entry* entry = find(part, multiprocessors, m, n, k);
-  Choice choice = entry && built(entry->choice) ? entry->choice : rule(m, n, multiprocessors);
+  const Entry* entry = find(part, chip, m, n, k);
+  Choice choice = entry && built(entry->choice) ? entry->choice : rule(m, n, chip.multiprocessors);
   if (forced.way != Way::automatic) choice.way = forced.way;
   return choice;
 }
 
 Explanation explain(std::string_view program, DType dtype, Layout layout, std::int64_t m, std::int64_t n,
-                    std::int64_t k, std::int64_t head_dim, int multiprocessors) {
+                    std::int64_t k, std::int64_t head_dim, const Chip& device) {
   Explanation x;
   x.choice.way = Way::unfused;
   const FusedProgram* fused = find_fused(program);
@@ -246,7 +255,7 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
 
   const Rule& rule = fused->rule;
   const auto part = table().part(fused->measured_as.empty() ? program : fused->measured_as, layout);
-  x.entry = find(part, multiprocessors, m, n, k);
+  x.entry = find(part, table().nearest(device), m, n, k);
   if (x.entry && x.entry->choice.config >= fused->configurations) x.entry = nullptr;
   if (x.entry) {
     const Entry& e = *x.entry;
@@ -256,9 +265,9 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
     x.choice = e.choice, x.why = why.str();
     return x;
   }
-  x.choice = rule(m, n, multiprocessors);
+  x.choice = rule(m, n, device.multiprocessors);
   x.why = "not measured; the rule: fused from 65 rows on, if there are tiles of " + number(rule.tile_m) + " x " +
-          number(rule.tile_n) + " for three quarters of the " + number(multiprocessors) + " multiprocessors";
+          number(rule.tile_n) + " for three quarters of the " + number(device.multiprocessors) + " multiprocessors";
   return x;
 }
 

@@ -2,6 +2,7 @@
 // without CUDA.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -99,11 +100,18 @@ constexpr const FusedProgram* find_fused(std::string_view name) {
 /// The copy engine clips a row only at 16 bytes, and a fused kernel multiplies at least once.
 constexpr bool sides_fit(std::int64_t n, std::int64_t k) { return k > 0 && k % 8 == 0 && n % 8 == 0; }
 
-/// A measured shape: for one program and layout on devices of so many multiprocessors.
+/// What of a device decides which choice is fast. An H100 and an H200 differ in their memory alone.
+struct Chip {
+  int multiprocessors = 0;
+  int memory_gbs = 0;  // bandwidth in 10^9 bytes a second, as clock and width of its bus have it
+  auto operator<=>(const Chip&) const = default;
+};
+
+/// A measured shape: for one program and layout on one chip.
 struct Entry {
   std::string program;
   Layout layout = Layout::nt;
-  int multiprocessors = 0;
+  Chip chip;
   std::int64_t n = 0, k = 0, m = 0;
   Choice choice;
   double ms = 0, rule_ms = 0, unfused_ms = 0;  // as chosen, as the rule would have it, and unfused
@@ -116,20 +124,24 @@ class Table {
   /// Adds the entries of a file of `coda tune`, in place of those of the same shape. Throws Error(invalid_argument)
   /// naming `origin` and the member if it is none; the table is then as it was.
   void add(const std::string& json, const std::string& origin);
-  /// The entries of one program and layout, in the order of multiprocessors, n, k, m.
+  /// The entries of one program and layout, in the order of chip, n, k, m.
   std::span<const Entry> part(std::string_view program, Layout layout) const;
+  /// The chip whose entries serve a device: of those with as many multiprocessors the one whose memory is nearest in
+  /// ratio to the device's. The device's own if there is none.
+  Chip nearest(const Chip& device) const;
   const std::vector<Entry>& all() const { return entries_; }
 
  private:
   std::vector<Entry> entries_;
+  std::vector<Chip> chips_;  // of all files
 };
 
 /// The entry for a shape: its own, or else, of those with its N and K and at most a quarter more or fewer rows, the
 /// nearest. Null if there is none.
-const Entry* find(std::span<const Entry> part, int multiprocessors, std::int64_t m, std::int64_t n, std::int64_t k);
+const Entry* find(std::span<const Entry> part, const Chip& chip, std::int64_t m, std::int64_t n, std::int64_t k);
 
-/// The table that ships with the library and, in front of it, the file that the environment variable CODA_TUNING
-/// names. Both are read at the first call. A file that cannot be used is told once on stderr and left out: it makes
+/// The tables that ship with the library and, in front of them, the file that the environment variable CODA_TUNING
+/// names. All are read at the first call. A file that cannot be used is told once on stderr and left out: it makes
 /// nothing wrong, only slower.
 const Table& table();
 /// The file of CODA_TUNING, empty if there is none, and what is wrong with it, empty if nothing is.
@@ -138,10 +150,10 @@ struct UserTable {
 };
 const UserTable& user_table();
 
-/// What a call runs as: what set_choice and set_way ask for, else what `part` says, else the rule. Takes no lock and
-/// allocates nothing.
+/// What a call runs as: what set_choice and set_way ask for, else what `part` says of `chip` (see Table::nearest), else
+/// the rule. Takes no lock and allocates nothing.
 Choice choose(std::span<const Entry> part, const Rule& rule, int configurations, std::int64_t m, std::int64_t n,
-              std::int64_t k, int multiprocessors);
+              std::int64_t k, const Chip& chip);
 
 /// The same for people: `why` is a sentence. `head_dim` is 0 where the program has no heads. M, N, K are at least 1.
 struct Explanation {
@@ -150,6 +162,6 @@ struct Explanation {
   const Entry* entry = nullptr;  // that decided
 };
 Explanation explain(std::string_view program, DType dtype, Layout layout, std::int64_t m, std::int64_t n,
-                    std::int64_t k, std::int64_t head_dim, int multiprocessors);
+                    std::int64_t k, std::int64_t head_dim, const Chip& device);
 
 }  // namespace coda::sm90

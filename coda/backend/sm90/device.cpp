@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "coda/backend/sm90/launch.cuh"
 #include "coda/core/error.h"
 
 namespace coda::sm90 {
@@ -56,6 +57,7 @@ DeviceInfo device_info() {
   info.compute_major = p.major;
   info.compute_minor = p.minor;
   info.multiprocessors = p.multiProcessorCount;
+  info.memory_gbs = detail::memory_gbs(device);
   info.memory_bytes = p.totalGlobalMem;
   info.cutlass =
       std::to_string(CUTLASS_MAJOR) + "." + std::to_string(CUTLASS_MINOR) + "." + std::to_string(CUTLASS_PATCH);

@@ -10,6 +10,7 @@ struct DeviceInfo {
   std::string name;
   int compute_major = 0, compute_minor = 0;
   int multiprocessors = 0;
+  int memory_gbs = 0;  // see Chip
   std::size_t memory_bytes = 0;
   int driver = 0, runtime = 0;  // CUDA versions: 13000 is 13.0
   std::string cutlass;          // version of the headers that the kernels were built with

@@ -86,9 +86,9 @@ std::pair<void*, std::int64_t> carried_matrix(const Program& program, std::int64
 
 /// Counts for a launch whose clusters take so many tiles each, if they would drift apart.
 inline int pace_of(const Device& device, int tiles) {
-  constexpr int kLeastTiles = 8;
+  constexpr int kLeastTiles = 8, kFastMemory = 4200;
   static std::atomic<unsigned> next{0};
-  if (!device.slow_memory || tiles < kLeastTiles) return kNoPace;
+  if (device.chip.memory_gbs >= kFastMemory || tiles < kLeastTiles) return kNoPace;
   return static_cast<int>(next.fetch_add(1, std::memory_order_relaxed) % kPaceCounts);
 }
 
@@ -120,7 +120,7 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
           : tensor_map<kLoad.bytes()>(call, const_cast<T*>(a.data), 1, 8, 64, Config::kSubtileM, Config::kSubtileN);
   });
 
-  const int at_once = device.multiprocessors / kClusterN;
+  const int at_once = device.chip.multiprocessors / kClusterN;
   const TileOrder order(static_cast<int>(ceil_div(call.m, Config::kM)),
                         static_cast<int>(ceil_div(call.n, Config::kN * kClusterN)), raster.band, raster.along_m);
   const typename Kernel::Params params{.k = static_cast<int>(call.k),
@@ -202,7 +202,7 @@ bool launch_chosen(const Call& call, const Device& device, MatrixOf<const T> a, 
   }
   static const std::span<const Entry> measured = table().part(kName<Program>, L);
   const Choice choice =
-      choose(measured, kRule<Program>, sizeof...(Configs), call.m, call.n, call.k, device.multiprocessors);
+      choose(measured, kRule<Program>, sizeof...(Configs), call.m, call.n, call.k, table().nearest(device.chip));
   if (choice.way == Way::unfused) return false;
   int number = 0;
   ((number++ == choice.config &&

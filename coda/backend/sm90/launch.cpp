@@ -23,19 +23,26 @@ bool is_aligned(const void* data, std::int64_t rows, std::int64_t pitch_bytes, s
   return address % static_cast<std::uintptr_t>(alignment) == 0 && (rows <= 1 || pitch_bytes % alignment == 0);
 }
 
+int memory_gbs(int device) {
+  int kilohertz = 0, bits = 0;
+  if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device) != cudaSuccess) {
+    return cudaGetLastError(), 0;
+  }
+  return static_cast<int>(2e-6 * kilohertz * bits / 8);  // bits move at both edges of the clock
+}
+
 Device current_device(const Call& call) {
-  // 0: not asked yet, else the number of multiprocessors, and whether memory is slow.
-  constexpr int kSlow = 1 << 16;
-  static std::array<std::atomic<int>, kMaxDevices> known{};
+  static std::array<std::atomic<Chip>, kMaxDevices> known{};  // no multiprocessors: not asked yet
   Device device;
   check(cudaGetDevice(&device.number), call, "cudaGetDevice");
   if (device.number >= kMaxDevices) {
     call.fail(Status::unsupported, "device: expected a number below " + std::to_string(kMaxDevices) + ", got " +
                                        std::to_string(device.number));
   }
-  std::atomic<int>& entry = known[static_cast<std::size_t>(device.number)];
-  int value = entry.load(std::memory_order_relaxed);
-  if (value == 0) {
+  std::atomic<Chip>& entry = known[static_cast<std::size_t>(device.number)];
+  device.chip = entry.load(std::memory_order_relaxed);
+  if (device.chip.multiprocessors == 0) {
     cudaDeviceProp p{};
     check(cudaGetDeviceProperties(&p, device.number), call, "cudaGetDeviceProperties");
     if (p.major != 9 || p.minor != 0) {
@@ -43,18 +50,9 @@ Device current_device(const Call& call) {
                                          "): expected compute capability 9.0, got " + std::to_string(p.major) + "." +
                                          std::to_string(p.minor));
     }
-    int kilohertz = 0, bits = 0;
-    check(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, device.number), call,
-          "cudaDeviceGetAttribute");
-    check(cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device.number), call,
-          "cudaDeviceGetAttribute");
-    // Bits move at both edges of the clock. An H100 has 3.35e12 bytes/s at most, an H200 4.9e12.
-    const bool slow = 2e3 * kilohertz * bits / 8 < 4.2e12;
-    value = p.multiProcessorCount + (slow ? kSlow : 0);
-    entry.store(value, std::memory_order_relaxed);
+    device.chip = {p.multiProcessorCount, memory_gbs(device.number)};
+    entry.store(device.chip, std::memory_order_relaxed);
   }
-  device.multiprocessors = value % kSlow;
-  device.slow_memory = value >= kSlow;
   return device;
 }
 

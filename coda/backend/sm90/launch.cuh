@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "coda/backend/sm90/choice.h"
 #include "coda/core/error.h"
 #include "coda/core/tensor.h"
 
@@ -31,9 +32,11 @@ bool is_aligned(const void* data, std::int64_t rows, std::int64_t pitch_bytes, s
 
 struct Device {
   int number = 0;
-  int multiprocessors = 0;
-  bool slow_memory = false;  // an H100's rather than an H200's: see pace.cuh
+  Chip chip;
 };
+/// The bandwidth of a device's memory, from the clock and the width of its bus: 3352 GB/s of an H100, 4917 of an H200.
+/// 0 if CUDA does not tell.
+int memory_gbs(int device);
 inline constexpr int kMaxDevices = 64;
 /// The current device, asked for its properties once; throws Error(unsupported) unless it is of compute capability 9.0.
 Device current_device(const Call& call);
