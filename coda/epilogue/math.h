@@ -79,7 +79,7 @@ CODA_FN S rsqrt(S x) {
 }
 template <Scalar S>
 CODA_FN S abs(S x) {
-  return x < S(0) ? -x : x;
+  return std::fabs(x);
 }
 
 /// A scalar is its own even and odd column: see `deinterleave` of Simd.

@@ -11,6 +11,11 @@
 
 namespace coda::sm90 {
 
+/// Thread blocks of a multiprocessor that an elementwise program's registers allow; specialise it beside its
+/// instantiation. More blocks hide more of what each of them waits for.
+template <class Program>
+inline constexpr int kApplyBlocks = 2;
+
 namespace detail {
 
 inline constexpr int kApplyThreads = 256;
@@ -53,11 +58,10 @@ template <class Program, bool HasProduct, bool Ragged>
 struct Cover {
   static constexpr bool kAlongN = !Ragged && !kHasHeadMeans<Program> && kRowFolds<Program> == 0 &&
                                   (shares<Program>(Shares::rows) || !shares<Program>(Shares::columns));
-  static constexpr int kBatch = Ragged ? 1 : kAlongN && !HasProduct ? 4 : 2;
+  static constexpr int kBatch = Ragged || (kHasHeadMeans<Program> && !HasProduct) ? 1 : kAlongN && !HasProduct ? 4 : 2;
   static constexpr int kRows = kAlongN ? kApplyRows : static_cast<int>(kTileM);
   static constexpr int kSlots = kAlongN ? 1 : kBatch;
-  /// Thread blocks of a multiprocessor, as the registers of all such programs allow.
-  static constexpr int kBlocks = Ragged ? 1 : 2;
+  static constexpr int kBlocks = Ragged ? 1 : HasProduct ? 2 : kApplyBlocks<Program>;
   static CODA_DEVICE int row(const Position& at, int slot) { return at.row + slot * kApplyRows; }
 
   /// Tiles side by side of a block: what a block's rows have in common is read before all else, so the fewest blocks
@@ -86,14 +90,19 @@ CODA_DEVICE void mean_of_heads(const HeadRow& row, float* means, int lane, int h
   }
   __syncwarp();
 }
-/// The sum over the `lanes` lanes of one head, the first of which is lane `first` of those that share the row.
-CODA_DEVICE float sum_of_head(float own, int first, int lanes) {
+/// The sum over the `lanes` lanes of lane's head.
+CODA_DEVICE float sum_of_head(float own, int lane, int lanes) {
   float sum = own;
   if ((lanes & (lanes - 1)) == 0) {
-    for (int bit = 1; bit < lanes; bit *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+    CODA_UNROLL for (int bit = 1; bit < Run<false>::kLanes; bit *= 2) {
+      const float other = __shfl_xor_sync(0xffffffffu, sum, bit);
+      if (bit < lanes) sum += other;
+    }
     return sum;
   }
   sum = 0;
+  const int first = lane / lanes * lanes;
+#pragma unroll 1
   for (int i = 0; i < lanes; ++i) sum += __shfl_sync(0xffffffffu, own, first + i, Run<false>::kLanes);
   return sum;
 }
@@ -122,6 +131,8 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
   at.col = block_n * extent.tile_n;
   at.cols = min(extent.cols, at.col + extent.tiles * extent.tile_n);
   at.rows = extent.last_row;
+  if (const int head_dim = head_dim_of(program); head_dim > 0)
+    at.head_column = (at.col + G::kColumns * at.lane) % head_dim;
   const int tile_row = extent.first_row + block_m * Cover::kRows;
   const Lifecycle<G, Cover> lifecycle{at};
 
@@ -158,8 +169,9 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
   }
   heads.means = head_means;
 
-  for (int i = thread_row; i < Cover::kRows; i += Cover::kSlots * kApplyRows) {
-    at.row = tile_row + i;
+  constexpr int kStep = Cover::kSlots * kApplyRows;
+  at.row = tile_row + thread_row;
+  for (int i = 0; i < Cover::kRows; i += kStep, at.row += kStep) {
     at.warp_row = at.row - thread_row % 2;
     if (at.warp_row >= at.rows) break;  // all of the warp, which exchanges values
     Ahead<Program> ahead[kBatch];
@@ -217,8 +229,7 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
           const int head_dim = head_dim_of(program), lanes = head_dim / G::kColumns;
           for (float& sum : head_sums) sum = 0;
           program.first(tile, acc[slot]);
-          for (float& sum : head_sums)
-            sum = sum_of_head(sum, at.lane / lanes * lanes, lanes) * (1.f / static_cast<float>(head_dim));
+          for (float& sum : head_sums) sum = sum_of_head(sum, at.lane, lanes) * (1.f / static_cast<float>(head_dim));
         }
         program(tile, acc[slot]);
       }

@@ -16,6 +16,8 @@ using detail::has_whole_chunks;
 using detail::kThreads;
 using detail::Launch;
 
+constexpr unsigned kAll = 0xffffffffu;
+
 /// The token of each row, or `vocabulary`, which sorts behind all, where it is none.
 __global__ void __launch_bounds__(kThreads) key_kernel(IndexVector token, std::uint32_t rows, std::uint32_t vocabulary,
                                                        std::uint32_t* key, std::uint32_t* row) {
@@ -26,28 +28,13 @@ __global__ void __launch_bounds__(kThreads) key_kernel(IndexVector token, std::u
   row[m] = m;
 }
 
-/// Rows of one token that follow each other in the sorted order.
-template <int kRows>
-struct RowBatch {
-  std::uint32_t row[kRows];
-  bool there[kRows];
-
-  CODA_KERNEL_FN RowBatch(const std::uint32_t* keys, const std::uint32_t* order, std::uint32_t place,
-                          std::uint32_t rows, std::uint32_t token) {
-#pragma unroll
-    for (int u = 0; u < kRows; ++u) {
-      const std::uint32_t p = min(place + u, rows - 1);
-      row[u] = order[p];
-      there[u] = place + u < rows && keys[p] == token;
-    }
-  }
-};
-
-/// A warp's columns: units of 32 lanes with kColumns each.
-constexpr int kColumns = 4, kUnits = 4, kUnitColumns = 32 * kColumns, kWarpColumns = kUnits * kUnitColumns;
-/// Places of the sorted order that one warp adds up at most: some tokens have a good part of all rows. A token whose
-/// places lie in several such chunks has a partial sum for each.
-constexpr std::uint32_t kChunkPlaces = 128;
+/// Columns of a lane, which lie kUnitColumns apart; of a warp that adds up rows, and of one that joins partial sums.
+constexpr int kColumns = 4, kUnits = 2, kUnitColumns = 32 * kColumns, kWarpColumns = kUnits * kUnitColumns;
+/// Places of the sorted order that one warp adds up: one for each lane. Some tokens have a good part of all rows: one
+/// whose places lie in several chunks has a partial sum for each.
+constexpr std::uint32_t kChunkPlaces = 32;
+/// Chunks of a warp that joins them.
+constexpr std::uint32_t kJoinedChunks = 8;
 
 template <class T>
 struct EmbeddingGradient {
@@ -67,92 +54,121 @@ struct EmbeddingGradient {
   }
 };
 
-/// A warp for each place and kWarpColumns columns. That at a token's first place in a chunk adds all of the token's
-/// rows in the chunk, in their order since the sort is stable.
+/// A warp for each chunk and kWarpColumns columns walks over the chunk's places. Where a token's last row was added it
+/// adds the sum to the table; that of a token which began before, or goes on behind, is partial.
 template <class T, bool Whole>
 __global__ void __launch_bounds__(kThreads, 4) add_kernel(const EmbeddingGradient<T> gradient, const ChunkGrid grid) {
-  constexpr int C = kColumns, kRows = Whole ? 4 / sizeof(T) : 1;  // as many as there are registers for
-  using Batch = RowBatch<kRows>;
+  constexpr int C = kColumns, kRows = 2;  // rows that have their loads on the way together
   const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
   if (!grid.has(warp)) return;
   const ChunkGrid::Place at = grid.place<kWarpColumns>(warp);
-  auto place = static_cast<std::uint32_t>(at.row);
-  const std::uint32_t token = gradient.key[place], chunk = place / kChunkPlaces;
-  const std::uint32_t end = min((chunk + 1) * kChunkPlaces, gradient.rows);
-  Batch now(gradient.key, gradient.row, place, end, token);
-  const bool begun = place > 0 && gradient.same_token(place, place - 1), goes_on = gradient.same_token(place, end);
-  if (token == gradient.vocabulary || (begun && place % kChunkPlaces != 0)) return;
-  const std::int64_t col = at.col + threadIdx.x % 32 * C, left = gradient.cols - col;
-  const auto has = [&](int unit) { return unit * kUnitColumns < left; };
-  const auto count = [&](int unit) { return Whole ? C : left - unit * kUnitColumns; };
-  const bool alone = !begun && !goes_on;
-  float* out = col + (alone ? gradient.table + token * gradient.table_pitch : gradient.partial_row(chunk, !begun));
+  const auto chunk = static_cast<std::uint32_t>(at.row), first = chunk * kChunkPlaces, lane = threadIdx.x % 32;
+  const std::uint32_t place = min(first + lane, gradient.rows - 1);
+  const std::uint32_t token = gradient.key[place], row = gradient.row[place];
+  const bool there = first + lane < gradient.rows && token != gradient.vocabulary;
+  const unsigned ends = __ballot_sync(kAll, !gradient.same_token(place, place + 1));
+  const int count = __popc(__ballot_sync(kAll, there));  // rows without a token are behind all others
+  bool begun = first > 0 && gradient.same_token(first, first - 1);
+  const std::int64_t col = at.col + lane * C, left = gradient.cols - col;
+  const auto each_unit = [&](const auto& f) {
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      if (i * kUnitColumns < left) f(i, i * kUnitColumns, Whole ? C : left - i * kUnitColumns);
+    }
+  };
   Chunk<float, C> sum[kUnits] = {};
-#pragma unroll
-  for (int i = 0; i < kUnits; ++i) {
-    if (alone && has(i)) sum[i].template load<Whole>(out + i * kUnitColumns, count(i));
-  }
-  for (;;) {
-    Chunk<T, C> x[kRows][kUnits];
-#pragma unroll
-    for (int u = 0; u < kRows; ++u) {
-      if (!now.there[u]) continue;
-      const T* from = gradient.dx + now.row[u] * gradient.dx_pitch + col;
-#pragma unroll
-      for (int i = 0; i < kUnits; ++i) {
-        if (has(i)) x[u][i].template load<Whole>(from + i * kUnitColumns, count(i));
-      }
-    }
-    place += kRows;
-    const bool more = now.there[kRows - 1];
-    const Batch next(gradient.key, gradient.row, place, end, token);  // on the way while rows are added
+  for (int from = 0; from < count; from += kRows) {
+    Chunk<T, C> x[kRows][kUnits] = {};
+    Chunk<float, C> table[kRows][kUnits] = {};
+    float* out[kRows];
+    bool writes[kRows];
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
-      if (!now.there[u]) continue;
-#pragma unroll
-      for (int i = 0; i < kUnits; ++i) {
-#pragma unroll
-        for (int c = 0; c < C; ++c) sum[i].v[c] += static_cast<float>(x[u][i].v[c]);
+      const int i = from + u;
+      const auto dx_row = static_cast<std::int64_t>(__shfl_sync(kAll, row, i));
+      const auto table_row = static_cast<std::int64_t>(__shfl_sync(kAll, token, i));
+      const bool ends_here = i < count && (ends >> i & 1), goes_on = i == kChunkPlaces - 1 && i < count && !ends_here;
+      const bool partial = goes_on || (ends_here && begun);
+      writes[u] = ends_here || goes_on;
+      out[u] =
+          col + (partial ? gradient.partial_row(chunk, !begun) : gradient.table + table_row * gradient.table_pitch);
+      if (i < count) {
+        const T* dx = gradient.dx + dx_row * gradient.dx_pitch + col;
+        each_unit([&](int unit, int step, std::int64_t n) { x[u][unit].template load<Whole>(dx + step, n); });
       }
+      if (writes[u] && !partial) {
+        each_unit([&](int unit, int step, std::int64_t n) { table[u][unit].template load<Whole>(out[u] + step, n); });
+      }
+      begun = begun && !ends_here;
     }
-    if (!more) break;
-    now = next;
-  }
 #pragma unroll
-  for (int i = 0; i < kUnits; ++i) {
-    if (has(i)) sum[i].template store<Whole>(out + i * kUnitColumns, count(i));
+    for (int u = 0; u < kRows; ++u) {
+#pragma unroll
+      for (int unit = 0; unit < kUnits; ++unit) {
+#pragma unroll
+        for (int c = 0; c < C; ++c) sum[unit].v[c] += static_cast<float>(x[u][unit].v[c]);
+      }
+      if (!writes[u]) continue;
+      each_unit([&](int unit, int step, std::int64_t n) {
+#pragma unroll
+        for (int c = 0; c < C; ++c) table[u][unit].v[c] += sum[unit].v[c];
+        table[u][unit].template store<Whole>(out[u] + step, n);
+        sum[unit] = {};
+      });
+    }
   }
 }
 
-/// A warp for each chunk and kWarpColumns columns adds the partial sums of the token that begins in the chunk and goes
-/// on behind it, in the order of the chunks.
+/// A warp for each kJoinedChunks chunks and kUnitColumns columns: of the tokens that begin in one of them and go on
+/// behind it, it adds the partial sums, in the order of the chunks. A warp for each chunk would mostly find nothing to
+/// do, and starting a thread block costs more than looking.
 template <class T, bool Whole>
 __global__ void __launch_bounds__(kThreads) join_kernel(const EmbeddingGradient<T> gradient, const ChunkGrid grid) {
-  constexpr int C = kColumns;
+  constexpr int C = kColumns, kSums = 16;  // partial sums that are on the way together
   const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
   if (!grid.has(warp)) return;
-  const ChunkGrid::Place at = grid.place<kWarpColumns>(warp);
-  const auto chunk = static_cast<std::uint32_t>(at.row);
-  const std::uint32_t first = chunk * kChunkPlaces, last = first + kChunkPlaces - 1;
-  if (!gradient.same_token(last, last + 1)) return;
-  const std::uint32_t token = gradient.key[last];
-  if (token == gradient.vocabulary || (first > 0 && gradient.key[first - 1] == token)) return;
-  const std::int64_t col = at.col + threadIdx.x % 32 * C, left = gradient.cols - col;
-  float* out = gradient.table + token * gradient.table_pitch + col;
+  const ChunkGrid::Place at = grid.place<kUnitColumns>(warp);
+  const auto lane = threadIdx.x % 32, mine = static_cast<std::uint32_t>(at.row) * kJoinedChunks + lane;
+  const std::int64_t col = at.col + lane * C, left = gradient.cols - col;
+  const std::uint64_t next_place = std::uint64_t{mine + 1} * kChunkPlaces;
+  bool begins = false;
+  if (lane < kJoinedChunks && next_place < gradient.rows) {
+    const auto next = static_cast<std::uint32_t>(next_place), first = next - kChunkPlaces;
+    begins = gradient.same_token(next - 1, next) && gradient.key[next] != gradient.vocabulary &&
+             (first == 0 || !gradient.same_token(next, first - 1));
+  }
+  for (unsigned tokens = __ballot_sync(kAll, begins); tokens != 0; tokens &= tokens - 1) {
+    const std::uint32_t chunk =
+        static_cast<std::uint32_t>(at.row) * kJoinedChunks + __ffs(static_cast<int>(tokens)) - 1;
+    const std::uint32_t token = gradient.key[(chunk + 1) * kChunkPlaces];
+    Chunk<float, C> sum = {}, table = {};
+    float* out = gradient.table + token * gradient.table_pitch + col;
+    if (left > 0) {
+      table.template load<Whole>(out, left);
+      sum.template load<Whole>(gradient.partial_row(chunk, true) + col, left);
+    }
+    // The chunks behind it at whose first place the token still is, 32 at a time.
+    for (std::uint32_t behind = chunk + 1, count = 32; count == 32; behind += 32) {
+      const std::uint64_t place = std::uint64_t{behind + lane} * kChunkPlaces;
+      count = __popc(__ballot_sync(kAll, place < gradient.rows && gradient.key[place] == token));
+      for (std::uint32_t from = 0; from < count; from += kSums) {
+        Chunk<float, C> more[kSums] = {};
 #pragma unroll
-  for (int i = 0; i < kUnits; ++i) {
-    const std::int64_t at_unit = i * kUnitColumns, count = Whole ? C : left - at_unit;
-    if (at_unit >= left) break;
-    Chunk<float, C> sum, more;
-    sum.template load<Whole>(out + at_unit, count);
-    std::uint32_t other = chunk;
-    do {
-      more.template load<Whole>(gradient.partial_row(other, other == chunk) + col + at_unit, count);
+        for (std::uint32_t u = 0; u < kSums; ++u) {
+          if (from + u >= count || left <= 0) continue;
+          more[u].template load<Whole>(gradient.partial_row(behind + from + u, false) + col, left);
+        }
 #pragma unroll
-      for (int c = 0; c < C; ++c) sum.v[c] += more.v[c];
-      ++other;
-    } while (gradient.same_token(last, other * kChunkPlaces));
-    sum.template store<Whole>(out + at_unit, count);
+        for (std::uint32_t u = 0; u < kSums; ++u) {
+#pragma unroll
+          for (int c = 0; c < C; ++c) sum.v[c] += more[u].v[c];
+        }
+      }
+    }
+    if (left <= 0) continue;
+#pragma unroll
+    for (int c = 0; c < C; ++c) table.v[c] += sum.v[c];
+    table.template store<Whole>(out, left);
   }
 }
 
@@ -194,7 +210,8 @@ void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector
 
   detail::with_type(launch, "dx", dx.dtype, [&](auto type) {
     using T = decltype(type);
-    const ChunkGrid grid(dx.rows, dx.cols, kWarpColumns);
+    const ChunkGrid grid(chunks, dx.cols, kWarpColumns),
+        join_grid(detail::ceil_div(chunks, kJoinedChunks), dx.cols, kUnitColumns);
     const EmbeddingGradient<T> gradient{.dx = static_cast<const T*>(dx.data),
                                         .dx_pitch = dx.pitch,
                                         .key = words(2),
@@ -208,9 +225,8 @@ void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector
     const bool whole = has_whole_chunks(dx, kColumns) && has_whole_chunks(dtable, kColumns);
     launch(whole ? add_kernel<T, true> : add_kernel<T, false>, detail::ceil_div(grid.count(), kThreads / 32), gradient,
            grid);
-    const ChunkGrid chunk_grid(chunks, dx.cols, kWarpColumns);
-    launch(whole ? join_kernel<T, true> : join_kernel<T, false>, detail::ceil_div(chunk_grid.count(), kThreads / 32),
-           gradient, chunk_grid);
+    launch(whole ? join_kernel<T, true> : join_kernel<T, false>, detail::ceil_div(join_grid.count(), kThreads / 32),
+           gradient, join_grid);
   });
 }
 

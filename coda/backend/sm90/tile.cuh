@@ -15,7 +15,7 @@ struct Position {
   int rows, cols;       // of the matrix
   int lane;             // among those that share a row
   int tile_n;           // first block of partial results along n
-  int head_column = 0;  // of the tile's first column, inside its attention head
+  int head_column = 0;  // inside its attention head, of the tile's first column; of a run, of the thread's first one
 };
 
 /// While all values are -inf the shift is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be NaN.
@@ -295,7 +295,8 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
       CODA_UNROLL for (int j = 0; j < Count; ++j) words[i + j] = angles[j];
     };
     if constexpr (std::is_same_v<G, Run<false>>) {  // all of a lane's columns are side by side in one head
-      const int column = col_ + G::kColumns * at_.lane, column_of_head = column % p.head_dim;
+      const int column = col_ + G::kColumns * at_.lane;
+      const int column_of_head = col_ == at_.col ? at_.head_column : column % p.head_dim;
       CODA_UNROLL for (int i = 0; i < Accumulator::count; i += 4) {
         ask(std::integral_constant<int, 4>(), i, column, column_of_head + i);
       }
