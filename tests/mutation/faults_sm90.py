@@ -304,7 +304,7 @@ FAULTS = [
     (KERNEL, "* k_tiles + Epilogue::kRooms).index();", "* k_tiles).index();", "glu_backward"),
     (KERNEL, "handed_over.wait(0);", "", "glu_backward"),
     (KERNEL, "const int i = kUnitValues + v;", "const int i = v;", "glu_backward"),
-    (KERNEL, "accumulators(v) = accumulators(v + kUnitValues);", "", "glu_backward", many_glu_tiles),
+    (KERNEL, "accumulators(v) = accumulators(v + kUnitValues);", ";", "glu_backward", many_glu_tiles),
     (KERNEL, "at.m, at.n, helps, team, rank);", "at.m, at.n, 0, team, rank);", "glu_backward"),
     (WORKER, "unit() * Config::kWarps + thread / 32", "thread / 32", "rms_backward"),
     (WORKER, "row < Config::kWarps ? first : shared;", "shared;", "rms_backward"),

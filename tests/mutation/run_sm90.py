@@ -160,12 +160,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cuda", help="what the preset cuda left")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--only", default="", help="faults of files, units or texts that contain this")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="faults of files, units or texts that contain one of these"
+    )
     parser.add_argument("--texts", action="store_true", help="only see that each text is there once; needs no GPU")
     parser.add_argument("--no-run", action="store_true", help="only compile and link; needs no GPU")
     args = parser.parse_args()
 
-    chosen = [f for f in FAULTS if any(args.only in part for part in (f[0], f[3], str(f[1])))]
+    chosen = [f for f in FAULTS if any(only in part for only in args.only for part in (f[0], f[3], str(f[1])))]
     there = texts_are_there([(f"{BACKEND}/{f[0]}", *f[1:3]) for f in chosen])
     if args.texts or not there:
         return 0 if there else 1
