@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds with the Hopper backend, runs all that tests it on this machine's GPU, and prints one total.
+# Builds with the Hopper backend, runs all that tests it on this machine's GPU, and prints one total. The totals of whole
+# runs go into results/<gpu>/tests.json.
 #
 #   gpu_test.sh [gtest arguments]     every test, `coda verify --all --backend sm90` and 300 random cases
 #   gpu_test.sh --fuzz CASES [SEED]   random cases only, spread over processes: seeds SEED (1) to SEED + CASES - 1
@@ -9,7 +10,8 @@
 #                                     tests/mutation/run_sm90.py
 #
 # CODA_TEST_SECONDS: how long the threads run (5). CODA_TEST_LIMIT: seconds after which a test counts as hung (300).
-# CODA_PREBUILT=1: run build/cuda as it is. Logs lie in build/cuda/.
+# CODA_PREBUILT=1: run build/cuda as it is. CODA_COMMIT: what was tested, where that is no git checkout. Logs lie in
+# build/cuda/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/local/cuda/bin"
@@ -37,6 +39,25 @@ build() {
   }
 }
 mkdir -p "$logs"
+
+whole() { # whether these arguments leave nothing out
+  case ${1:-} in
+    "" | --fuzz | --reruns) return 0 ;;
+    --sanitize | --mutation) (($# == 1)) ;;
+    *) return 1 ;;
+  esac
+}
+if [[ -z ${CODA_RECORDED:-} ]] && whole "$@"; then
+  export CODA_RECORDED=1
+  status=0
+  scripts/gpu_test.sh "$@" | tee "$logs/gpu_test.txt" || status=$?
+  name=${gpu%,*} commit=${CODA_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
+  [[ -z $(git status --porcelain 2>/dev/null) ]] || commit=$commit-modified
+  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
+  python3 scripts/record_tests.py "results/$(tr 'A-Z ' 'a-z_' <<<"${name#NVIDIA }")/tests.json" \
+    --device "$name" --driver "$driver" --commit "$commit" <"$logs/gpu_test.txt"
+  exit "$status"
+fi
 
 fuzz() {
   local cases=$1 first=$2 processes each from pids=() status=0

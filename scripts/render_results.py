@@ -139,6 +139,36 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
     return lines + image("layer", "A layer against its products") + table(head, rows) + [""]
 
 
+def tests_section(tests: dict) -> list[str]:
+    by = {(r["what"], r.get("tool", ""), r.get("times", 0)): r for r in tests["records"]}
+    run, verify, edges = by["tests", "", 0], by["verify", "", 0], by["edge cases", "", 0]
+    reruns = max((r for r in tests["records"] if r["what"] == "reruns"), key=lambda r: r["times"])
+    tools = {r["tool"]: r["reports"] for r in tests["records"] if r["what"] == "sanitizer"}
+    text = (
+        f"Tested on an {tests['device']} (`make gpu-test`, commit {run['commit']}): {run['passed']} of {run['run']} tests; "
+        f"{verify['ok']} of {verify['outputs']} outputs within the bound against fp64; {edges['failed']} of {edges['cases']} "
+        "edge cases failed (empty, NaN, infinite, scales); "
+        + ", ".join(f"{tool} {reports}" for tool, reports in tools.items())
+        + f" reports; {reruns['kernels_and_layouts']} kernels and layouts run {reruns['times']} times, {reruns['differ']} "
+        "with another bit."
+    )
+    return [*textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False), ""]
+
+
+def other_device_section(run: dict) -> list[str]:
+    _, sizes, by = squares(run)
+    ranges = []
+    for size in sizes:
+        ratios = [r["ratio"] for (program, _, m), r in by.items() if m == size and program != "gemm"]
+        ranges.append(f"{min(ratios):.2f} to {max(ratios):.2f} at {size}")
+    models = [x for ratios in model_ratios(run).values() for x in ratios.values()]
+    text = (
+        f"On an {run['device']} (commit {run['commit']}), whose memory is slower, the programs reach {', '.join(ranges)}, "
+        f"and {min(models):.2f} to {max(models):.2f} at the shapes of models."
+    )
+    return [*textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False), ""]
+
+
 def cpu_section(run: dict) -> list[str]:
     ratio = {(r["program"], r["layout"], r["shape"][0]): r for r in run["records"]}
     columns = [(layout, size) for layout in ("nt", "nn") for size in (1024, 2048)]
@@ -173,6 +203,10 @@ def main() -> None:
         lines += small_section(small)
     if layer := load("layer.json"):
         lines += layer_section(layer, peers)
+    if other := load("kernels.json", "h100_80gb_hbm3"):
+        lines += other_device_section(other)
+    if tests := load("tests.json"):
+        lines += tests_section(tests)
     if cpu := load("kernels.json", "xeon-amx-2cores"):
         lines += cpu_section(cpu)
     readme = ROOT / "README.md"

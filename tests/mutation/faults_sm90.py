@@ -53,6 +53,7 @@ UNITS = {
 many_gemm_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm")
 many_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_residual")
 many_glu_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_glu_backward")
+many_rms_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_rms_backward")
 minus_infinity = tests("extremes_test", "Extremes.RowsOfMinusInfinity*")
 tiny_inputs = tests("extremes_test", "Extremes.LargeAndTiny*", "gemm_norm_qknorm_rope")
 tokens = tests("extremes_test", "BadIndices.OfTokensAndPositions*")
@@ -242,7 +243,7 @@ FAULTS = [
     (WORKER, "sum += __shfl_xor_sync(0xffffffffu, sum, 2);", "", "qknorm"),
     (WORKER, "        sum = 0;\n", "", "qknorm"),
     (WORKER, "end / head_dim - 1,", "0,", "qknorm"),
-    (WORKER, "      synchronize();\n      for (int column", "      for (int column", "rms_backward"),
+    (WORKER, "      synchronize();\n      for (int column", "      for (int column", "rms_backward", many_rms_tiles),
     (WORKER, "first += 1 - 2 * team;", "", "rms_backward"),
     (WORKER, "heads = {shared->heads[row % Config::kM]", "heads = {shared->heads[0]", "qknorm"),
     # ---- the program on a tile, shared memory, and the copy engine that fills and empties it
@@ -254,8 +255,14 @@ FAULTS = [
         "norm",
     ),
     (EPILOGUE, "2 * j + lane % 4 / 2)", "2 * j)", "glu_backward"),
-    (EPILOGUE, "shared.signals.empty[stage].wait(phase(i, s) ^ 1);", "", "rms_backward"),
-    (EPILOGUE, "i * (kSubtiles / kStagesC) + s / kStagesC)", "i * (kSubtiles / kStagesC))", "rms_backward"),
+    (EPILOGUE, "shared.signals.empty[stage].wait(phase(i, s) ^ 1);", "", "rms_backward", many_rms_tiles),
+    (
+        EPILOGUE,
+        "i * (kSubtiles / kStagesC) + s / kStagesC)",
+        "i * (kSubtiles / kStagesC))",
+        "rms_backward",
+        many_rms_tiles,
+    ),
     (EPILOGUE, "n * Config::kN + sub_n * Config::kSubtileN, row", "n * Config::kN, row", "residual"),
     (EPILOGUE, "Config::kWarps * place(Number) + warp *", "warp *", "rms_backward"),
     (EPILOGUE, "+ warp * SlabC<Number>::kBytes;", ";", "residual"),
@@ -263,7 +270,7 @@ FAULTS = [
         EPILOGUE,
         "const int row = at.warp_row + sub_m * Config::kSubtileM,",
         "const int row = at.warp_row,",
-        "glu_backward",
+        "rope",
     ),
     (EPILOGUE, "shared.signals.empty[(kSubtiles - 1) % kStagesC].arrive();", "", "residual", many_tiles),
     (EPILOGUE, "thread / 32, 0) * SlabD::kRows;", "thread / 32, 0) * 8;", "norm"),
@@ -274,7 +281,7 @@ FAULTS = [
         "const int block = at.tile_n + 1;",
         "residual",
     ),
-    (EPILOGUE, "acc(number + sub_m * (Config::kN / 2))", "acc(number)", "glu_backward"),
+    (EPILOGUE, "acc(number + sub_m * (Config::kN / 2))", "acc(number)", "rope"),
     (
         EPILOGUE,
         "(sub_n * kPatches + patch) * kRowsHere * Accumulator::count",
@@ -297,7 +304,7 @@ FAULTS = [
     (EPILOGUE, "at.row = at.warp_row + thread % 32 / 4;", "at.row = at.warp_row + thread % 32 / 8;", "norm"),
     (EPILOGUE, "worker.load_columns(sub_n + 1);", "worker.load_columns(sub_n);", "residual"),
     # ---- a thread block's last tile
-    (EPILOGUE, "shared.signals.late[of_tile - kStagesC].wait(0);", "", "residual"),
+    (EPILOGUE, "shared.signals.late[of_tile - kStagesC].wait(0);", "", "rms_backward", many_rms_tiles),
     (EPILOGUE, "const int number = room_number * kOfRoom + i;", "const int number = i;", "rms_backward"),
     (EPILOGUE, "m, n, kStagesC + number);", "m, n, number);", "residual"),
     (EPILOGUE, "return at < kBytes ? a + at : b + (at - kBytes);", "return a + at % kBytes;", "glu_backward"),

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Puts what gpu_test.sh printed into results/<gpu>/tests.json: one record for each total, with the commit that it is
+of. A record takes the place of an earlier one of the same kind (of random cases: of the same first seed)."""
+
+import argparse
+import datetime
+import json
+import pathlib
+import re
+import sys
+
+# what: the line; groups are named as the members of its record.
+LINES = {
+    "tests": r"tests: (?P<run>\d+) run, (?P<passed>\d+) passed, (?P<failed>\d+) failed, (?P<skipped>\d+) skipped",
+    "verify": r"verify: (?P<outputs>\d+) outputs of (?P<cases>\d+) cases: (?P<ok>\d+) ok, (?P<failed>\d+) failed",
+    "first calls": r"first calls: (?P<operations>\d+) operations, .* replayed (?P<replays>\d+) times: (?P<same>\d+) with",
+    "bad calls": r"bad calls: (?P<calls>\d+), (?P<named_errors>\d+) named errors, (?P<launched_something>\d+) launched",
+    "edge cases": r"edge cases: (?P<cases>\d+) with .*, (?P<failed>\d+) failed",
+    "fuzz": r"fuzz: (?P<cases>\d+) cases, (?P<fused>\d+) fused, (?P<outputs>\d+) outputs, (?P<failed>\d+) failed, "
+    r"seeds (?P<first_seed>\d+)",
+    "reruns": r"reruns: (?P<kernels_and_layouts>\d+) kernels and layouts x (?P<times>\d+) (?P<how>while idle|under load), "
+    r"(?P<differ>\d+) differ",
+    "processes": r"processes: (?P<processes>\d+), (?P<hashes>\d+) hashes each, (?P<differ>\d+) differ",
+    "threads": r"threads: (?P<threads>\d+) threads x (?P<streams>\d+) streams x (?P<calls>\d+) calls, the bits of serial "
+    r"calls, none waited, the pool of workspaces grew by (?P<pool_grew_bytes>\d+) bytes",
+    "sanitizer": r"(?P<tool>memcheck|racecheck|synccheck|initcheck): .*SUMMARY: ",
+    "mutation": r"mutation: (?P<caught>\d+) of (?P<faults>\d+) faults caught",
+}
+KEYS = ("what", "first_seed", "how", "times", "tool")
+
+
+def number(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
+
+
+def records_of(lines: list[str]) -> list[dict]:
+    """Lines of a kind that counts up, such as the edge cases, are one record."""
+    found: list[dict] = []
+    for line in lines:
+        for what, pattern in LINES.items():
+            match = re.match(pattern, line)
+            if not match:
+                continue
+            record = {"what": what, **{name: number(text) for name, text in match.groupdict().items()}}
+            if what == "sanitizer":  # of each program that it watched
+                record["reports"] = sum(map(int, re.findall(r"SUMMARY: (\d+)", line)))
+            earlier = next((r for r in found if key_of(r) == key_of(record)), None)
+            if earlier is None:
+                found.append(record)
+            elif what == "edge cases":
+                for name in ("cases", "failed"):
+                    earlier[name] += record[name]
+            else:
+                earlier["differ"] = earlier.get("differ", 0) + record.get("differ", 0)
+    return found
+
+
+def key_of(record: dict) -> tuple:
+    return tuple(record.get(name) for name in KEYS)
+
+
+def update(document: dict, found: list[dict]) -> None:
+    for record in found:
+        kept = [r for r in document["records"] if key_of(r) != key_of(record)]
+        document["records"] = [*kept, record]
+    order = list(LINES)
+    document["records"].sort(key=lambda r: (order.index(r["what"]), r.get("first_seed", 0)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--driver", required=True)
+    parser.add_argument("--commit", required=True)
+    args = parser.parse_args()
+
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    found = [{**r, "commit": args.commit, "date": today} for r in records_of(sys.stdin.read().splitlines())]
+    document = json.loads(args.out.read_text()) if args.out.exists() else {"records": []}
+    document = {"device": args.device, "driver": args.driver, "records": document["records"]}
+    update(document, found)
+    head = "".join(f" {json.dumps(name)}: {json.dumps(document[name])},\n" for name in ("device", "driver"))
+    body = ",\n".join("  " + json.dumps(r) for r in document["records"])
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(f'{{\n{head} "records": [\n{body}\n ]\n}}\n')
+
+
+if __name__ == "__main__":
+    main()
