@@ -104,7 +104,7 @@ constexpr bool sides_fit(std::int64_t n, std::int64_t k) { return k > 0 && k % 8
 struct Chip {
   int multiprocessors = 0;
   int memory_gbs = 0;  // bandwidth in 10^9 bytes a second, as clock and width of its bus have it
-  auto operator<=>(const Chip&) const = default;
+  auto operator<=>(const Chip&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 means its 0
 };
 
 /// A measured shape: for one program and layout on one chip.
