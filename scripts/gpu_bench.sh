@@ -15,10 +15,8 @@ command -v nvidia-smi >/dev/null || {
   echo "gpu_bench: no NVIDIA driver on this machine" >&2
   exit 1
 }
-gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
-name=$(echo "${gpu#NVIDIA }" | tr 'A-Z ' 'a-z_')
-commit=${CODA_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
-[[ -z $(git status --porcelain 2>/dev/null) ]] || commit=$commit-modified
+# shellcheck source=scripts/gpu_common.sh
+source scripts/gpu_common.sh
 
 peers=
 if [[ ${1:-} == --peers ]]; then
@@ -36,15 +34,14 @@ if [[ -z ${CODA_PREBUILT:-} ]]; then
   cmake --build --preset cuda --target coda_cli
 fi
 for suites in "${runs[@]}"; do
-  build/cuda/coda bench --backend sm90 --suite "$suites" --out "results/$name/" --commit "$commit" "$@"
+  build/cuda/coda bench --backend sm90 --suite "$suites" --out "$gpu_results/" --commit "$gpu_commit" "$@"
 done
-echo "gpu_bench: wrote results/$name/"
+echo "gpu_bench: wrote $gpu_results/"
 
 [[ -n $peers ]] || exit 0
 python=${PYTHON:-python3}
 if "$python" -c 'import torch' 2>/dev/null; then
-  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
-  "$python" bench/peers/peers.py --out "results/$name/peers.json" --commit "$commit" --driver "$driver" \
+  "$python" bench/peers/peers.py --out "$gpu_results/peers.json" --commit "$gpu_commit" --driver "$gpu_driver" \
     --date "$(date -u +%F)"
 else
   echo "gpu_bench: --peers: skipped: $python has no PyTorch" >&2

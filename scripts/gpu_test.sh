@@ -51,11 +51,10 @@ if [[ -z ${CODA_RECORDED:-} ]] && whole "$@"; then
   export CODA_RECORDED=1
   status=0
   scripts/gpu_test.sh "$@" | tee "$logs/gpu_test.txt" || status=$?
-  name=${gpu%,*} commit=${CODA_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
-  [[ -z $(git status --porcelain 2>/dev/null) ]] || commit=$commit-modified
-  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
-  python3 scripts/record_tests.py "results/$(tr 'A-Z ' 'a-z_' <<<"${name#NVIDIA }")/tests.json" \
-    --device "$name" --driver "$driver" --commit "$commit" <"$logs/gpu_test.txt"
+  # shellcheck source=scripts/gpu_common.sh
+  source scripts/gpu_common.sh
+  python3 scripts/record_tests.py "$gpu_results/tests.json" --device "$gpu_name" --driver "$gpu_driver" \
+    --commit "$gpu_commit" <"$logs/gpu_test.txt"
   exit "$status"
 fi
 

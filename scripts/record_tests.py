@@ -26,6 +26,7 @@ LINES = {
     "sanitizer": r"(?P<tool>memcheck|racecheck|synccheck|initcheck): .*SUMMARY: ",
     "mutation": r"mutation: (?P<caught>\d+) of (?P<faults>\d+) faults caught",
 }
+BROKEN = "broken: "  # programs that ended before their summary, whose tests are in no count
 KEYS = ("what", "first_seed", "how", "times", "tool")
 
 
@@ -37,6 +38,8 @@ def records_of(lines: list[str]) -> list[dict]:
     """Lines of a kind that counts up, such as the edge cases, are one record."""
     found: list[dict] = []
     for line in lines:
+        if line.startswith(BROKEN):
+            next(r for r in found if r["what"] == "tests")["broken"] = line.removeprefix(BROKEN).split()
         for what, pattern in LINES.items():
             match = re.match(pattern, line)
             if not match:

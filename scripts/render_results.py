@@ -140,17 +140,22 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
 
 
 def tests_section(tests: dict) -> list[str]:
-    by = {(r["what"], r.get("tool", ""), r.get("times", 0)): r for r in tests["records"]}
-    run, verify, edges = by["tests", "", 0], by["verify", "", 0], by["edge cases", "", 0]
-    reruns = max((r for r in tests["records"] if r["what"] == "reruns"), key=lambda r: r["times"])
-    tools = {r["tool"]: r["reports"] for r in tests["records"] if r["what"] == "sanitizer"}
+    def of(what: str) -> list[dict]:
+        return [r for r in tests["records"] if r["what"] == what]
+
+    def at(record: dict) -> str:
+        return "" if record["commit"] == run["commit"] else f" (at {record['commit']})"
+
+    run, verify, edges = of("tests")[0], of("verify")[0], of("edge cases")[0]
+    reruns = max(of("reruns"), key=lambda r: r["times"])
+    broken = f", {len(run['broken'])} programs ended early" if "broken" in run else ""
     text = (
-        f"Tested on an {tests['device']} (`make gpu-test`, commit {run['commit']}): {run['passed']} of {run['run']} tests; "
-        f"{verify['ok']} of {verify['outputs']} outputs within the bound against fp64; {edges['failed']} of {edges['cases']} "
-        "edge cases failed (empty, NaN, infinite, scales); "
-        + ", ".join(f"{tool} {reports}" for tool, reports in tools.items())
-        + f" reports; {reruns['kernels_and_layouts']} kernels and layouts run {reruns['times']} times, {reruns['differ']} "
-        "with another bit."
+        f"Tested on an {tests['device']} (`scripts/gpu_test.sh`, commit {run['commit']}): {run['passed']} of {run['run']} "
+        f"tests{broken}; {verify['ok']} of {verify['outputs']} outputs within the bound against fp64{at(verify)}; "
+        f"{edges['failed']} of {edges['cases']} edge cases failed{at(edges)}; "
+        + ", ".join(f"{r['tool']} {r['reports']}{at(r)}" for r in of("sanitizer"))
+        + f" reports; {reruns['kernels_and_layouts']} kernels and layouts run {reruns['times']} times{at(reruns)}: "
+        f"{reruns['differ']} with another bit."
     )
     return [*textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False), ""]
 

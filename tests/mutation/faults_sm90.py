@@ -340,7 +340,6 @@ FAULTS = [
     (KERNEL, "b + n * kK, at.n * kN + n, k * kK);", "b + n * kK, at.n * kN, k * kK);", "rms_backward"),
     (TILE, "col_ == at_.col ? at_.head_column : column % p.head_dim;", "at_.head_column;", "rope_back"),
     (TILE, "col_ == at_.col ? at_.head_column : column % p.head_dim;", "column % p.head_dim + 1;", "qknorm_back"),
-    (APPLY, "const int first = lane / lanes * lanes;", "const int first = 0;", "qknorm_back"),
     (APPLY, "(at.col + G::kColumns * at.lane) % head_dim;", "at.col % head_dim;", "qknorm_back"),
     (GEMM, "(absent_ports(program) & kOptional) == kOptional", "(absent_ports(program) & kOptional) == 0", "gemm"),
     (

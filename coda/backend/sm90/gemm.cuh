@@ -86,7 +86,7 @@ std::pair<void*, std::int64_t> carried_matrix(const Program& program, std::int64
 
 /// Counts for a launch whose clusters take so many tiles each, if they would drift apart.
 inline int pace_of(const Device& device, int tiles) {
-  constexpr int kLeastTiles = 8, kFastMemory = 4200;
+  constexpr int kLeastTiles = 8, kFastMemory = 4200;  // between an H100's 3352 GB/s and an H200's 4917
   static std::atomic<unsigned> next{0};
   if (device.chip.memory_gbs >= kFastMemory || tiles < kLeastTiles) return kNoPace;
   return static_cast<int>(next.fetch_add(1, std::memory_order_relaxed) % kPaceCounts);

@@ -92,6 +92,8 @@ inline void require_fp32(const Launch& launch, const char* argument, DType t) {
 
 #define CODA_KERNEL_FN __device__ __forceinline__
 
+inline constexpr unsigned kAll = 0xffffffffu;  // the lanes of a warp
+
 /// C adjacent elements in registers; an aligned chunk moves 16 bytes at a time.
 template <class T, int C>
 struct alignas(16) Chunk {

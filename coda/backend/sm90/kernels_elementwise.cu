@@ -140,7 +140,7 @@ constexpr int kNormBlocks = 1024;
 /// The sum of a block's values, in thread 0: lanes first, then warps.
 CODA_KERNEL_FN double block_sum(double x) {
   __shared__ double of_warp[32];
-  for (int bit = 16; bit > 0; bit /= 2) x += __shfl_xor_sync(0xffffffffu, x, bit);
+  for (int bit = 16; bit > 0; bit /= 2) x += __shfl_xor_sync(detail::kAll, x, bit);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
   __syncthreads();
   double sum = 0;

@@ -13,10 +13,9 @@ namespace {
 using detail::Chunk;
 using detail::ChunkGrid;
 using detail::has_whole_chunks;
+using detail::kAll;
 using detail::kThreads;
 using detail::Launch;
-
-constexpr unsigned kAll = 0xffffffffu;
 
 /// The token of each row, or `vocabulary`, which sorts behind all, where it is none.
 __global__ void __launch_bounds__(kThreads) key_kernel(IndexVector token, std::uint32_t rows, std::uint32_t vocabulary,

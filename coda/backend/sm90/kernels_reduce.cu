@@ -14,10 +14,9 @@ namespace {
 using detail::Chunk;
 using detail::ChunkGrid;
 using detail::has_whole_chunks;
+using detail::kAll;
 using detail::kThreads;
 using detail::Launch;
-
-constexpr unsigned kAll = 0xffffffffu;
 
 // ---- along rows
 

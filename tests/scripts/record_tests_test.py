@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""What record_tests.py makes of the lines that gpu_test.sh prints."""
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from record_tests import records_of, update
+
+FULL_RUN = """fuzz: 100 cases, 3 fused, 9 outputs, 1 failed, seeds 7 to 106
+tests: 101 run, 99 passed, 1 failed, 1 skipped
+verify: 3328 outputs of 584 cases: 3327 ok, 1 failed, 0 skipped, in 22.6 s (seed 1)
+edge cases: 93 with K = 0, 0 failed
+edge cases: 72 with NaN, 2 failed
+fuzz: 300 cases, 9 fused, 625 outputs, 0 failed, seeds 1 to 300
+reruns: 1104 kernels and layouts x 20 while idle, 0 differ, 12 s
+broken: layer_test coda verify
+""".splitlines()
+SANITIZED = "memcheck: [ FAILED ] 1 test.; ERROR SUMMARY: 3 errors;[ FAILED ] 3 tests.; ERROR SUMMARY: 2 errors"
+UNDER_LOAD = "reruns: 1104 kernels and layouts x 1000 under load, {} differ, 30 s"
+
+
+class RecordTests(unittest.TestCase):
+    def one(self, what: str, lines: list[str]) -> dict:
+        found = [r for r in records_of(lines) if r["what"] == what]
+        self.assertEqual(len(found), 1, found)
+        return found[0]
+
+    def test_a_failure_is_a_number_of_its_record(self) -> None:
+        self.assertEqual(self.one("tests", FULL_RUN)["failed"], 1)
+        self.assertEqual(self.one("verify", FULL_RUN)["failed"], 1)
+
+    def test_a_program_without_a_summary_is_named(self) -> None:
+        self.assertIn("layer_test", self.one("tests", FULL_RUN)["broken"])
+        self.assertNotIn("broken", self.one("tests", FULL_RUN[:-1]))
+
+    def test_lines_of_a_kind_add_up(self) -> None:
+        self.assertEqual(self.one("edge cases", FULL_RUN), {"what": "edge cases", "cases": 165, "failed": 2})
+        self.assertEqual(self.one("reruns", [UNDER_LOAD.format(1), UNDER_LOAD.format(2)])["differ"], 3)
+
+    def test_reports_of_all_programs_under_a_sanitizer_count(self) -> None:
+        self.assertEqual(self.one("sanitizer", [SANITIZED]), {"what": "sanitizer", "tool": "memcheck", "reports": 5})
+
+    def test_other_lines_are_no_records(self) -> None:
+        self.assertEqual(records_of(["## 3 s", "gpu_test: the build failed", ""]), [])
+
+    def test_a_record_replaces_its_own_kind_alone(self) -> None:
+        old, other = {"what": "fuzz", "first_seed": 1, "failed": 7}, {"what": "fuzz", "first_seed": 5, "failed": 0}
+        document = {"records": [other, old]}
+        update(document, records_of(FULL_RUN))
+        of_fuzz = [r for r in document["records"] if r["what"] == "fuzz"]
+        self.assertEqual([(r["first_seed"], r["failed"]) for r in of_fuzz], [(1, 0), (5, 0), (7, 1)])
+
+
+if __name__ == "__main__":
+    unittest.main()
