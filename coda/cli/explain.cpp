@@ -48,17 +48,25 @@ Question parse(const ExplainArguments& a) {
   return q;
 }
 
+/// The measured algorithm of the program that is cuBLASLt's alone where nothing follows the product.
+const sm90::Entry* measured_product(const Question& q, const sm90::Chip& chip, const std::string& cublaslt) {
+  if (q.program != "gemm" || size_of(q.dtype) != 2) return nullptr;
+  return sm90::find_product(q.dtype, q.layout, q.shape.m, q.shape.n, q.shape.k, chip, cublaslt);
+}
+
 }  // namespace
 
 void explain(const ExplainArguments& a) {
   const Question q = parse(a);
-  std::string no_device;
+  std::string no_device, cublaslt;
   const bool available = sm90::available(&no_device);
   sm90::Chip chip = kH200;
   if (available) {
     const sm90::DeviceInfo device = sm90::device_info();
     chip = {device.multiprocessors, device.memory_gbs};
+    cublaslt = device.cublaslt;
   }
+  const sm90::Entry* product = measured_product(q, chip, cublaslt);
   const sm90::Explanation x =
       sm90::explain(q.program, q.dtype, q.layout, q.shape.m, q.shape.n, q.shape.k, a.head_dim, chip);
   const sm90::FusedProgram* fused = sm90::find_fused(q.program);
@@ -90,6 +98,12 @@ void explain(const ExplainArguments& a) {
                     {"rule_ms", x.entry->rule_ms},
                     {"unfused_ms", x.entry->unfused_ms}};
     if (!only.empty()) j["only"] = only;
+    if (product)
+      j["product"] = {{"algorithm", sm90::text_of(product->algorithm)},
+                      {"m", product->m},
+                      {"origin", product->origin},
+                      {"ms", product->ms},
+                      {"rule_ms", product->rule_ms}};
     if (!user.empty()) j["user_table"] = {{"path", user}, {"error", sm90::user_table().error}};
     fmt::print("{}\n", j.dump(1));
     return;
@@ -101,6 +115,10 @@ void explain(const ExplainArguments& a) {
     fmt::print("  unfused cuBLASLt's product in fp32, and one kernel behind it that runs the program\n");
   else fmt::print("  needs   16-byte aligned rows of all matrices; where they are not, unfused\n");
   if (!only.empty()) fmt::print("  fused   of this program only: {}\n", only);
+  if (product)
+    fmt::print("  product {}, where nothing follows it: measured with M = {} ({}): {} ms; its own choice {} ms\n",
+               sm90::text_of(product->algorithm), product->m, product->origin, product->ms, product->rule_ms);
+  else if (q.program == "gemm") fmt::print("  product not measured: cuBLASLt's own choice, where nothing follows it\n");
   if (!available) fmt::print("  device  none here ({}): an H200 assumed\n", no_device);
   if (!user.empty())
     fmt::print("  table   CODA_TUNING={}{}\n", user, sm90::user_table().error.empty() ? "" : ", which is not used");

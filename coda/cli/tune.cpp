@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "coda/backend/sm90/blas.h"
 #include "coda/backend/sm90/choice.h"
 #include "coda/cli/arguments.h"
 #include "coda/cli/commands.h"
@@ -33,21 +34,30 @@ struct Arguments {
 };
 
 /// A choice is taken instead of the rule's if it is faster by more than the medians of two runs differ.
-constexpr double kGain = 1.02;
+constexpr double kGain = 1.01;
 constexpr int kBands[] = {2, 4, 8, 16};
 constexpr Choice kUnfused{.way = Way::unfused};
+
+/// What a call may run as: a choice for a program, an algorithm for a product that no program follows.
+struct Candidate {
+  Choice choice = kUnfused;
+  sm90::Algorithm algorithm = {};
+  std::unique_ptr<sm90::Candidate> timed = {};
+};
 
 struct Row {
   std::string program;
   Shape shape;
   Layout layout;
-  Choice choice, rule;
-  double ms, rule_ms, unfused_ms;
-};
+  Choice choice = kUnfused, rule = kUnfused;
+  sm90::Algorithm algorithm = {};
+  double ms = 0, rule_ms = 0, unfused_ms = 0;
 
-struct Measured {
-  Choice choice;
-  std::unique_ptr<sm90::Candidate> candidate;
+  bool is_product() const { return !sm90::find_fused(program); }
+  bool is_rule() const { return choice == rule && algorithm == sm90::Algorithm(); }
+  std::string text() const {
+    return is_rule() ? "the rule's" : is_product() ? sm90::text_of(algorithm) : sm90::text_of(choice);
+  }
 };
 
 std::string tunable_names() {
@@ -73,8 +83,8 @@ std::vector<bench::Group> groups_of(const Arguments& a) {
   for (const bench::Program& p : bench::programs())
     if (wanted(p, a)) selection.programs.push_back(&p);
   bench::Groups groups(std::move(selection));
-  for (const Shape& s : parse_shapes(a.shapes)) groups.add_all(s);
-  if (a.shapes.empty()) groups.add_squares(), groups.add_few_rows(), groups.add_models();
+  for (const Shape& s : parse_shapes(a.shapes)) groups.add_all(s), groups.add_products(s);
+  if (a.shapes.empty()) groups.add_squares(), groups.add_few_rows(), groups.add_models(), groups.add_products();
   return groups.all();
 }
 
@@ -99,10 +109,18 @@ class Tuner {
   explicit Tuner(int multiprocessors) : multiprocessors_(multiprocessors) {}
 
   Row measure(const bench::Group& group, const bench::Program& program, const bench::Arguments& arguments) {
+    return sm90::find_fused(program.tunes) ? measure_program(group, program, arguments)
+                                           : measure_product(group, program, arguments);
+  }
+
+  const bench::Noise& noise() const { return meter_.noise(); }
+
+ private:
+  Row measure_program(const bench::Group& group, const bench::Program& program, const bench::Arguments& arguments) {
     const Shape& s = group.shape;
     const sm90::FusedProgram& fused = *sm90::find_fused(program.tunes);
     const Choice rule = sm90::sides_fit(s.n, s.k) ? fused.rule(s.m, s.n, multiprocessors_) : kUnfused;
-    std::vector<Measured> all;
+    std::vector<Candidate> all;
     for (const Choice& choice : choices_of(fused, s)) {
       const auto launch = [&](void* stream) {
         sm90::set_choice(choice);
@@ -110,41 +128,52 @@ class Tuner {
         sm90::set_way(Way::automatic);
       };
       const std::string label = fmt::format("{} {}", program.tunes, sm90::text_of(choice));
-      all.push_back({choice, meter_.candidate(label, launch)});
+      all.push_back({.choice = choice, .timed = meter_.candidate(label, launch)});
     }
+    return fastest({.program = program.tunes, .shape = s, .layout = group.layout, .rule = rule}, std::move(all));
+  }
+  Row measure_product(const bench::Group& group, const bench::Program& program, const bench::Arguments& arguments) {
+    const Shape& s = group.shape;
+    const DType out = program.needs.fp32 ? DType::fp32 : DType::bf16;
+    std::vector<Candidate> all;
+    for (const sm90::Algorithm& x : sm90::algorithms("tune", DType::bf16, out, group.layout, s.m, s.n, s.k)) {
+      const auto launch = [&](void* stream) {
+        sm90::set_algorithm(x);
+        program.run(arguments, group.layout, stream);
+        sm90::set_algorithm({});
+      };
+      const std::string label = fmt::format("{} {}", program.tunes, sm90::text_of(x));
+      all.push_back({.algorithm = x, .timed = meter_.candidate(label, launch)});
+    }
+    return fastest({.program = program.tunes, .shape = s, .layout = group.layout}, std::move(all));
+  }
+
+  /// Completes the row: the fastest of all, or the rule's if none is faster by enough.
+  Row fastest(Row row, std::vector<Candidate> all) {
+    const auto is_rule = [&](const Candidate& c) { return c.choice == row.rule && c.algorithm == sm90::Algorithm(); };
     // A short look at all, then a long one at those that may be the best.
     rounds(all, 3, 1);
-    const double best = fastest(all).candidate->median();
-    const double unfused_ms = all.front().candidate->median();
-    std::erase_if(all, [&](const Measured& m) { return m.choice != rule && m.candidate->median() > 1.04 * best; });
-    rounds(all, std::clamp(static_cast<int>(300 / best / static_cast<double>(all.size())), 7, 25), 0);
+    const double best = fastest_of(all).timed->median();
+    row.unfused_ms = all.front().timed->median();
+    std::erase_if(all, [&](const Candidate& c) { return !is_rule(c) && c.timed->median() > 1.03 * best; });
+    rounds(all, std::clamp(static_cast<int>(400 / best / static_cast<double>(all.size())), 9, 40), 0);
 
-    const auto of_rule = std::find_if(all.begin(), all.end(), [&](const Measured& m) { return m.choice == rule; });
-    const double rule_ms = of_rule->candidate->median();
-    const Measured& winner = fastest(all);
-    const bool gains = winner.candidate->median() * kGain < rule_ms;
-    return {.program = program.tunes,
-            .shape = s,
-            .layout = group.layout,
-            .choice = gains ? winner.choice : rule,
-            .rule = rule,
-            .ms = gains ? winner.candidate->median() : rule_ms,
-            .rule_ms = rule_ms,
-            .unfused_ms = unfused_ms};
+    const Candidate& rule = *std::find_if(all.begin(), all.end(), is_rule);
+    row.rule_ms = rule.timed->median();
+    const Candidate& first = fastest_of(all);
+    const Candidate& winner = first.timed->median() * kGain < row.rule_ms ? first : rule;
+    row.choice = winner.choice, row.algorithm = winner.algorithm, row.ms = winner.timed->median();
+    return row;
   }
-
-  const bench::Noise& noise() const { return meter_.noise(); }
-
- private:
-  void rounds(const std::vector<Measured>& all, int count, int warm_up) {
-    std::vector<sm90::Candidate*> candidates;
-    candidates.reserve(all.size());
-    for (const Measured& m : all) candidates.push_back(m.candidate.get());
-    meter_.interleave(candidates, count, warm_up);
+  void rounds(const std::vector<Candidate>& all, int count, int warm_up) {
+    std::vector<sm90::Candidate*> timed;
+    timed.reserve(all.size());
+    for (const Candidate& c : all) timed.push_back(c.timed.get());
+    meter_.interleave(timed, count, warm_up);
   }
-  static const Measured& fastest(const std::vector<Measured>& all) {
-    return *std::min_element(all.begin(), all.end(), [](const Measured& x, const Measured& y) {
-      return x.candidate->median() < y.candidate->median();
+  static const Candidate& fastest_of(const std::vector<Candidate>& all) {
+    return *std::min_element(all.begin(), all.end(), [](const Candidate& x, const Candidate& y) {
+      return x.timed->median() < y.timed->median();
     });
   }
 
@@ -152,37 +181,49 @@ class Tuner {
   bench::Meter meter_;
 };
 
+json as_json(const sm90::Algorithm& a) {
+  if (a == sm90::Algorithm()) return nullptr;
+  return {{"id", a.id},
+          {"tile", a.tile},
+          {"stages", a.stages},
+          {"split_k", a.split_k},
+          {"reduction", a.reduction},
+          {"swizzle", a.swizzle},
+          {"custom", a.custom},
+          {"inner_shape", a.inner_shape},
+          {"cluster_shape", a.cluster_shape}};
+}
 json as_json(const sm90::DeviceInfo& device, const std::vector<Row>& rows, double seconds) {
   json j{{"command", "tune"}, {"multiprocessors", device.multiprocessors}, {"memory_gbs", device.memory_gbs}};
   j.update(provenance(device, build_info().commit));
   j.update({{"seconds", std::round(seconds)},
             {"method",
              "graph replay, L2 flushed before each, interleaved, medians; another choice than the rule's where it "
-             "is more than 2 % faster"},
+             "is more than 1 % faster"},
             {"records", json::array()}});
-  for (const Row& r : rows)
-    j["records"].push_back({{"program", r.program},
-                            {"dtype", "bf16"},
-                            {"layout", coda::name_of(r.layout)},
-                            {"m", r.shape.m},
-                            {"n", r.shape.n},
-                            {"k", r.shape.k},
-                            {"way", sm90::name_of(r.choice.way)},
-                            {"config", r.choice.config},
-                            {"band", r.choice.raster.band},
-                            {"along", r.choice.raster.along_m ? "m" : "n"},
-                            {"ms", bench::rounded(r.ms, 5)},
-                            {"rule_ms", bench::rounded(r.rule_ms, 5)},
-                            {"unfused_ms", bench::rounded(r.unfused_ms, 5)}});
+  for (const Row& r : rows) {
+    json record{{"program", r.program}, {"dtype", "bf16"}, {"layout", coda::name_of(r.layout)},
+                {"m", r.shape.m},       {"n", r.shape.n},  {"k", r.shape.k}};
+    if (r.is_product()) {
+      record["algorithm"] = as_json(r.algorithm);
+    } else {
+      record.update({{"way", sm90::name_of(r.choice.way)},
+                     {"config", r.choice.config},
+                     {"band", r.choice.raster.band},
+                     {"along", r.choice.raster.along_m ? "m" : "n"}});
+    }
+    record.update({{"ms", bench::rounded(r.ms, 5)}, {"rule_ms", bench::rounded(r.rule_ms, 5)}});
+    if (!r.is_product()) record["unfused_ms"] = bench::rounded(r.unfused_ms, 5);
+    j["records"].push_back(std::move(record));
+  }
   return j;
 }
 
 void print(const std::vector<Row>& rows) {
   Table table({"program", "layout", "shape", "choice", "ms", "rule ms", "unfused ms", "rule/choice"});
   for (const Row& r : rows)
-    table.add({r.program, coda::name_of(r.layout), to_string(r.shape),
-               r.choice == r.rule ? "the rule's" : sm90::text_of(r.choice), fmt::format("{:.4f}", r.ms),
-               fmt::format("{:.4f}", r.rule_ms), fmt::format("{:.4f}", r.unfused_ms),
+    table.add({r.program, coda::name_of(r.layout), to_string(r.shape), r.text(), fmt::format("{:.4f}", r.ms),
+               fmt::format("{:.4f}", r.rule_ms), r.is_product() ? "" : fmt::format("{:.4f}", r.unfused_ms),
                fmt::format("{:.2f}", r.rule_ms / r.ms)});
   table.print(4);
 }
@@ -227,7 +268,8 @@ void add_tune(CLI::App& app) {
   command->add_flag("--json", a->as_json, "Print one JSON document");
   command->footer(
       "Each program is timed in its usual layout, bf16 (fp16 runs the same instructions and follows the same table):\n"
-      "every configuration that the library has, with several orders of the tiles, and the unfused way. The library\n"
+      "every configuration that the library has, with several orders of the tiles, and the unfused way; and products\n"
+      "that no program follows, with a 16-bit output and with one in fp32, by what cuBLASLt offers. The library\n"
       "reads the file that the environment variable CODA_TUNING names, in front of the table that it ships with. An\n"
       "entry serves other M that differ by at most a quarter, and devices with as many multiprocessors whose memory "
       "is\n"

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
 
+#include "coda/backend/sm90/device.h"
 #include "coda/ops/ops.h"
 
 namespace coda::ops {
@@ -86,8 +88,7 @@ class Check {
   void reachable(const char* name, const void* data) const;
 
   const char* operation_;
-  Backend backend_;
-  void* stream_;
+  std::optional<sm90::Reach> reach_;  // for a call on a device
   List inputs_, outputs_;
 };
 

@@ -27,10 +27,18 @@ json record(std::int64_t m, std::int64_t n, std::int64_t k) {
   return {{"program", "gemm_rms"}, {"layout", "nt"}, {"m", m},       {"n", n},     {"k", k},       {"way", "fused"},
           {"config", 0},           {"band", 4},      {"along", "n"}, {"ms", 0.25}, {"rule_ms", 1}, {"unfused_ms", 1.5}};
 }
+json product(std::int64_t size, const json& algorithm) {
+  return {{"program", "product"}, {"layout", "tn"},        {"m", size}, {"n", size}, {"k", size}, {"ms", 0.5},
+          {"rule_ms", 1},         {"algorithm", algorithm}};
+}
+const json kAlgorithm{{"id", 66},     {"tile", 197}, {"stages", 35},     {"split_k", 2},      {"reduction", 1},
+                      {"swizzle", 1}, {"custom", 2}, {"inner_shape", 3}, {"cluster_shape", 5}};
+
 std::string file_of(const std::vector<json>& records, const Chip& chip = kH200) {
   return json({{"device", "a GPU"},
                {"multiprocessors", chip.multiprocessors},
                {"memory_gbs", chip.memory_gbs},
+               {"cublaslt", "130100"},
                {"records", records}})
       .dump();
 }
@@ -190,6 +198,64 @@ TEST(TheTable, RefusesABrokenFileNamingTheMemberAndStaysAsItWas) {
   json without = record(8, 8, 8);
   without.erase("unfused_ms");
   refuses(file_of({without}), {"records[0].unfused_ms", "got none"});
+  json versionless = json::parse(file_of({record(8, 8, 8)}));
+  versionless.erase("cublaslt");
+  refuses(versionless.dump(), {"cublaslt", "a string", "got none"});
+  const auto with_algorithm = [](const json& algorithm) { return file_of({product(8, algorithm)}); };
+  refuses(with_algorithm(7), {"records[0].algorithm", "an object"});
+  json part = kAlgorithm;
+  part["tile"] = -1;
+  refuses(with_algorithm(part), {"records[0].algorithm.tile", "from 0", "got -1"});
+  part.erase("tile");
+  refuses(with_algorithm(part), {"records[0].algorithm.tile", "got none"});
+  json missing = product(8, nullptr);
+  missing.erase("algorithm");
+  refuses(file_of({missing}), {"records[0].algorithm", "an object"});
+}
+
+TEST(TheTable, HasAlgorithmsOfProductsByTheTypeOfTheOutput) {
+  json wide = product(64, kAlgorithm);
+  wide["program"] = "product_fp32";
+  wide["algorithm"]["tile"] = 20;
+  const Table t = table_of({product(64, kAlgorithm), wide, product(128, nullptr)});
+  const auto of = [&](DType out, std::int64_t size) {
+    return find(t.part(product_name(out), Layout::tn), kH200, size, size, size);
+  };
+  const Algorithm measured{.id = 66,
+                           .tile = 197,
+                           .stages = 35,
+                           .split_k = 2,
+                           .reduction = 1,
+                           .swizzle = 1,
+                           .custom = 2,
+                           .inner_shape = 3,
+                           .cluster_shape = 5};
+  ASSERT_NE(of(DType::bf16, 64), nullptr);
+  EXPECT_EQ(of(DType::bf16, 64)->algorithm, measured);
+  EXPECT_EQ(of(DType::fp16, 64)->algorithm, measured);
+  EXPECT_EQ(of(DType::fp32, 64)->algorithm.tile, 20);
+  ASSERT_NE(of(DType::bf16, 128), nullptr);
+  EXPECT_EQ(of(DType::bf16, 128)->algorithm, Algorithm()) << "cuBLASLt's own choice was the fastest";
+  EXPECT_EQ(of(DType::fp32, 128), nullptr);
+  EXPECT_EQ(of(DType::bf16, 64)->cublaslt, "130100");
+  EXPECT_EQ(text_of(Algorithm()), "cuBLASLt's own choice");
+  EXPECT_NE(text_of(measured).find("tile 197"), std::string::npos) << text_of(measured);
+}
+
+TEST_F(Choose, AnAlgorithmOfAnotherVersionOfCublasLtIsNotUsed) {
+  const Chip nearest = table().nearest(kH200);
+  const Entry* measured = nullptr;
+  for (const Entry& e : table().all())
+    if (e.program == product_name(DType::bf16) && e.chip == nearest) measured = &e;
+  if (!measured) GTEST_SKIP() << "no table with products";
+  const Entry& e = *measured;
+  const auto of = [&](const std::string& version) {
+    return find_product(DType::bf16, e.layout, e.m, e.n, e.k, kH200, version);
+  };
+  EXPECT_EQ(of(e.cublaslt), &e);
+  EXPECT_EQ(of(""), &e) << "any version";
+  EXPECT_EQ(of(e.cublaslt + "1"), nullptr);
+  EXPECT_EQ(find_product(DType::bf16, e.layout, 3 * e.m, e.n, e.k + 1, kH200, ""), nullptr);
 }
 
 TEST_F(Choose, TakesTheTablesChoiceElseTheRules) {
@@ -250,6 +316,8 @@ TEST(TheShippedTables, AreReadAndNameOnlyWhatIsBuilt) {
   }
   EXPECT_EQ(from_file.nearest(kH200), kH200);
   for (const Entry& e : from_file.all()) {
+    EXPECT_FALSE(e.cublaslt.empty());
+    if (e.program == product_name(DType::bf16) || e.program == product_name(DType::fp32)) continue;
     const FusedProgram* p = find_fused(e.program);
     ASSERT_NE(p, nullptr) << e.program;
     EXPECT_TRUE(e.layout == Layout::nt ? p->nt : e.layout == Layout::nn && p->nn) << e.program;

@@ -55,6 +55,10 @@ void copy_rows_to_host(void* to, const void* from, std::size_t pitch, std::size_
 void copy_on_device(void* to, const void* from, std::size_t bytes, void* stream) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(stream)), "cudaMemcpyAsync");
 }
+void flush_l2(void* stream) {
+  const sm90::Workspace memory(std::size_t{128} << 20, stream, "flush_l2");
+  check(cudaMemsetAsync(memory.data(), 1, std::size_t{128} << 20, stream_of(stream)), "cudaMemsetAsync");
+}
 
 namespace {
 

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -93,6 +95,90 @@ TEST_F(Matmul, any_shape_pitch_and_alignment_is_exact) {
       }
     }
   }
+}
+
+/// What the thread asks for does not outlive a test.
+struct Ask {
+  explicit Ask(const std::optional<sm90::Algorithm>& x) { sm90::set_algorithm(x); }
+  Ask(const Ask&) = delete;
+  Ask& operator=(const Ask&) = delete;
+  ~Ask() { sm90::set_algorithm({}); }
+};
+
+template <class Out>
+std::size_t expect_all_exact(const Problem& p, const Mat& ref, coda::Layout layout, const Size& s) {
+  const auto offered = sm90::algorithms("matmul", DType::bf16, dtype_of<Out>, layout, s.m, s.n, s.k);
+  // The first is as tuning measures it; the others have pitches and addresses that an algorithm may not take.
+  for (const Placed& how : {Placed{}, Placed{.pad = 8}, Placed{.pad = 1}, Placed{.misalign = 4}}) {
+    const OnDevice<bf16> a(p.a, how), b(p.b, how);
+    OnDevice<Out> out(s.m, s.n, how);
+    for (const sm90::Algorithm& x : offered) {
+      const Ask ask(x);
+      out.poison();
+      sm90::matmul("matmul", a.matrix(), b.matrix(), layout, 1, 0, {}, out.matrix(), nullptr);
+      EXPECT_EQ(check_exact("out", out.fetch("out").mat(), ref), "")
+          << sm90::text_of(x) << " to " << name_of(dtype_of<Out>) << " " << coda::name_of(layout) << " " << s.text()
+          << " pad=" << how.pad << " misalign=" << how.misalign;
+    }
+  }
+  return offered.size();
+}
+
+TEST_F(Matmul, each_algorithm_that_tuning_tries_is_exact) {
+  Random random(5);
+  std::size_t tried = 0;
+  for (const Size& s : {Size{512, 768, 640}, Size{600, 1000, 136}, Size{16, 1024, 4096}}) {
+    for (const coda::Layout layout : kLayouts) {
+      const Problem p = exact_problem(random, reference_layout(layout), s.m, s.n, s.k);
+      const Mat ref = reference::product(p.operands());
+      tried += expect_all_exact<bf16>(p, ref, layout, s);
+      tried += expect_all_exact<float>(p, ref, layout, s);
+    }
+  }
+  EXPECT_GT(tried, 90U) << "of 18 products cuBLASLt offers hardly more than its own choice";
+}
+
+TEST_F(Matmul, an_algorithm_that_cublaslt_does_not_take_is_not_run) {
+  Random random(6);
+  const Size s{256, 384, 128};
+  const sm90::Algorithm good =
+      sm90::algorithms("matmul", DType::bf16, DType::bf16, coda::Layout::nt, s.m, s.n, s.k).back();
+  ASSERT_NE(good, sm90::Algorithm());
+  std::vector<sm90::Algorithm> bad(4, good);
+  bad[0].id = 999999, bad[1].tile = 888888, bad[2].stages = 77777, bad[3].cluster_shape = 6666;
+  for (const sm90::Algorithm& x : bad) {
+    const Ask ask(x);
+    SCOPED_TRACE(sm90::text_of(x));
+    expect_exact<bf16, bf16>(random, coda::Layout::nt, s, {});
+  }
+}
+
+TEST_F(Matmul, an_algorithm_runs_where_it_was_asked_for) {
+  // Splitting K changes the order of a sum, and so bits: what was asked for must have run.
+  const Size s{16, 512, 16384};
+  std::vector<sm90::Algorithm> offered =
+      sm90::algorithms("matmul", DType::bf16, DType::fp32, coda::Layout::nt, s.m, s.n, s.k);
+  std::erase_if(offered, [](const sm90::Algorithm& x) { return x.id < 0; });
+  Random random(7);
+  const Problem p = normal_problem(random, reference::Layout::abt, s.m, s.n, s.k, 1, DType::bf16);
+  const OnDevice<bf16> a(p.a), b(p.b);
+  OnDevice<float> out(s.m, s.n);
+  const auto bits_of = [&](const sm90::Algorithm& x) {
+    const Ask ask(x);
+    out.poison();
+    sm90::matmul("matmul", a.matrix(), b.matrix(), coda::Layout::nt, 1, 0, {}, out.matrix(), nullptr);
+    sm90::synchronize();
+    return out.bits();
+  };
+  std::set<int> splits;
+  std::set<std::vector<unsigned char>> results;
+  for (const sm90::Algorithm& x : offered) {
+    EXPECT_EQ(bits_of(x), bits_of(x)) << sm90::text_of(x);
+    splits.insert(x.split_k);
+    results.insert(bits_of(x));
+  }
+  ASSERT_GT(splits.size(), 1U);
+  EXPECT_GT(results.size(), 1U);
 }
 
 TEST_F(Matmul, empty_products_are_no_error) {

@@ -59,6 +59,7 @@ tiny_inputs = tests("extremes_test", "Extremes.LargeAndTiny*", "gemm_norm_qknorm
 tokens = tests("extremes_test", "BadIndices.OfTokensAndPositions*")
 empty = tests("extremes_test", "Extremes.EmptySides*", "gemm_residual")
 without_growth = ("threads_test", "Threads.Neither*", "CODA_TEST_CALLS=200")
+algorithms = tests("matmul_test", "Matmul.*algorithm*")
 large_bias = tests("large_test", "LargeOutputs.OfGemm")
 large_residual = tests("large_test", "LargeOutputs.OfGemmResidual")
 
@@ -360,7 +361,7 @@ FAULTS = [
         APPLY,
         "fetch(tile_at(slot, slot, 0, at.col, shared_columns), ahead[slot]);",
         "fetch(tile_at(slot, 0, 0, at.col, shared_columns), ahead[slot]);",
-        "qknorm_back",
+        "fold_apply",
     ),
     (
         APPLY,
@@ -430,11 +431,13 @@ FAULTS = [
     (TABLE, "t >= 0 && t < vocabulary", "t < vocabulary", "table"),
     # ---- the library's products, and memory
     (BLAS, "std::min(kMaxAlignment, std::int64_t{1}", "std::max(kMaxAlignment, std::int64_t{1}", "blas"),
-    (BLAS, "MATMUL_DESC_TRANSA, key.layout == Layout::nt", "MATMUL_DESC_TRANSA, key.layout != Layout::tn", "blas"),
-    (BLAS, "&beta, addend.data, opaque(plan.c)", "&beta, out.data, opaque(plan.c)", "blas"),
+    (BLAS, "MATMUL_DESC_TRANSA, !b_is_kn", "MATMUL_DESC_TRANSA, !a_is_km", "blas"),
+    (BLAS, "addend.data, opaque(d.c)", "out.data, opaque(d.c)", "blas"),
+    (BLAS, "if (alignment < kMaxAlignment) return false;", "", "blas", algorithms),
+    (BLAS, "if (key.algorithm) return *key.algorithm;", "", "blas", algorithms),
     (BLAS, "if (beta == 0) return fill(op, out, 0, stream);", "if (beta == 0) return;", "blas"),
     (BLAS, "return cast(op, c, out, beta, stream);", "return cast(op, c, out, 1, stream);", "blas"),
-    (BLAS, ".pitch_b = right.pitch,", ".pitch_b = right.cols,", "blas"),
+    (BLAS, ".pitch_b = right.pitch,", ".pitch_b = left.pitch,", "blas"),
     (WORKSPACE, "data_(std::exchange(other.data_, nullptr))", "data_(other.data_)", "workspace"),
     (
         WORKSPACE,

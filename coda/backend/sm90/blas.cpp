@@ -10,8 +10,11 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "coda/backend/sm90/kernels.h"
 #include "coda/backend/sm90/launch.cuh"
@@ -42,14 +45,14 @@ cudaDataType_t cuda_type(DType t) {
 /// A row-major view as cuBLASLt sees it: the transpose, column by column.
 struct Side {
   const void* data;
-  std::int64_t rows, cols, pitch, alignment;
+  std::int64_t pitch, alignment;
 };
 Side side_of(const ConstMatrix& x) {
   const auto address = reinterpret_cast<std::uintptr_t>(x.data);
   const std::int64_t alignment = std::min(kMaxAlignment, std::int64_t{1} << std::min(std::countr_zero(address), 8));
   // The pitch of a single row is never used: one that no algorithm minds.
   const std::int64_t pitch = x.rows > 1 ? x.pitch : (x.cols + kMaxAlignment - 1) / kMaxAlignment * kMaxAlignment;
-  return {x.data, x.rows, x.cols, pitch, alignment};
+  return {x.data, pitch, alignment};
 }
 
 /// All that a plan depends on.
@@ -59,6 +62,7 @@ struct Key {
   std::int64_t alignment_a, alignment_b, alignment_c, alignment_out;
   DType type, out;
   Layout layout;
+  std::optional<Algorithm> algorithm;  // that the thread asks for
 
   bool operator==(const Key&) const = default;
 };
@@ -76,14 +80,24 @@ struct KeyHash {
   }
 };
 
-/// What cublasLtMatmul takes besides pointers. cuBLASLt's matrices are column-major, so it computes the transpose of
-/// out from the transposes of b, its first operand, and of a.
-struct Plan {
+/// cuBLASLt's matrices are column-major, so it computes the transpose of out from the transposes of b, its first
+/// operand, and of a.
+struct Description {
   cublasLtMatmulDescOpaque_t op;
   cublasLtMatrixLayoutOpaque_t b, a, c, out;
+};
+/// What cublasLtMatmul takes besides pointers.
+struct Plan {
+  Description matrices;
   cublasLtMatmulAlgo_t algo;
   std::size_t workspace;
 };
+
+/// cuBLASLt takes descriptors as pointers to non-const, and does not change them.
+template <class T>
+T* opaque(const T& x) {
+  return const_cast<T*>(&x);
+}
 
 cublasLtHandle_t handle_of(int device, const Call& call) {
   static std::array<std::atomic<cublasLtHandle_t>, detail::kMaxDevices> handles{};
@@ -128,37 +142,105 @@ class Preference {
   const Call& call_;
 };
 
-std::shared_ptr<const Plan> make_plan(const Key& key, cublasLtHandle_t handle, const Call& call, const Side& a,
-                                      const Side& b) {
-  const auto plan = std::make_shared<Plan>();
-  check_blas(cublasLtMatmulDescInit(&plan->op, CUBLAS_COMPUTE_32F, CUDA_R_32F), call, "cublasLtMatmulDescInit");
+Description describe(const Key& key, const Call& call) {
+  Description d;
+  check_blas(cublasLtMatmulDescInit(&d.op, CUBLAS_COMPUTE_32F, CUDA_R_32F), call, "cublasLtMatmulDescInit");
   const auto set_transpose = [&](cublasLtMatmulDescAttributes_t attribute, bool transpose) {
     const cublasOperation_t value = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
-    check_blas(cublasLtMatmulDescSetAttribute(&plan->op, attribute, &value, sizeof value), call,
+    check_blas(cublasLtMatmulDescSetAttribute(&d.op, attribute, &value, sizeof value), call,
                "cublasLtMatmulDescSetAttribute");
   };
-  set_transpose(CUBLASLT_MATMUL_DESC_TRANSA, key.layout == Layout::nt);
-  set_transpose(CUBLASLT_MATMUL_DESC_TRANSB, key.layout == Layout::tn);
+  const bool a_is_km = key.layout == Layout::tn, b_is_kn = key.layout != Layout::nt;
+  set_transpose(CUBLASLT_MATMUL_DESC_TRANSA, !b_is_kn);
+  set_transpose(CUBLASLT_MATMUL_DESC_TRANSB, a_is_km);
   const auto set_layout = [&](cublasLtMatrixLayoutOpaque_t& x, DType type, std::int64_t rows, std::int64_t cols,
                               std::int64_t pitch) {
     check_blas(cublasLtMatrixLayoutInit(&x, cuda_type(type), static_cast<std::uint64_t>(cols),
                                         static_cast<std::uint64_t>(rows), pitch),
                call, "cublasLtMatrixLayoutInit");
   };
-  set_layout(plan->a, key.type, a.rows, a.cols, key.pitch_a);
-  set_layout(plan->b, key.type, b.rows, b.cols, key.pitch_b);
-  set_layout(plan->c, key.out, key.m, key.n, key.pitch_c);
-  set_layout(plan->out, key.out, key.m, key.n, key.pitch_out);
+  set_layout(d.a, key.type, a_is_km ? key.k : key.m, a_is_km ? key.m : key.k, key.pitch_a);
+  set_layout(d.b, key.type, b_is_kn ? key.k : key.n, b_is_kn ? key.n : key.k, key.pitch_b);
+  set_layout(d.c, key.out, key.m, key.n, key.pitch_c);
+  set_layout(d.out, key.out, key.m, key.n, key.pitch_out);
+  return d;
+}
+
+/// What the heuristic offers, at most `most` and at least one, its own choice first.
+std::vector<cublasLtMatmulHeuristicResult_t> heuristic(const Description& d, const Key& key, cublasLtHandle_t handle,
+                                                       const Call& call, int most) {
+  std::vector<cublasLtMatmulHeuristicResult_t> choices(static_cast<std::size_t>(most));
   Preference preference(key, call);
-  cublasLtMatmulHeuristicResult_t choice{};
   int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, &plan->op, &plan->b, &plan->a, &plan->c,
-                                                               &plan->out, preference.get(), 1, &choice, &found);
-  check_blas(status, call, "cublasLtMatmulAlgoGetHeuristic");
+  check_blas(cublasLtMatmulAlgoGetHeuristic(handle, opaque(d.op), opaque(d.b), opaque(d.a), opaque(d.c), opaque(d.out),
+                                            preference.get(), most, choices.data(), &found),
+             call, "cublasLtMatmulAlgoGetHeuristic");
   if (found == 0) call.fail(Status::unsupported, "cublasLtMatmulAlgoGetHeuristic: no algorithm for these matrices");
-  check_blas(choice.state, call, "cublasLtMatmulAlgoGetHeuristic");
-  plan->algo = choice.algo;
-  plan->workspace = choice.workspaceSize;
+  check_blas(choices.front().state, call, "cublasLtMatmulAlgoGetHeuristic");
+  choices.resize(static_cast<std::size_t>(found));
+  return choices;
+}
+
+/// The members of Algorithm but the first, as cuBLASLt names them. Of some attributes it takes 16 bits.
+struct Attribute {
+  int Algorithm::*member;
+  cublasLtMatmulAlgoConfigAttributes_t name;
+  std::size_t bytes;
+};
+constexpr Attribute kAttributes[] = {{&Algorithm::tile, CUBLASLT_ALGO_CONFIG_TILE_ID, 4},
+                                     {&Algorithm::stages, CUBLASLT_ALGO_CONFIG_STAGES_ID, 4},
+                                     {&Algorithm::split_k, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4},
+                                     {&Algorithm::reduction, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4},
+                                     {&Algorithm::swizzle, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4},
+                                     {&Algorithm::custom, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4},
+                                     {&Algorithm::inner_shape, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2},
+                                     {&Algorithm::cluster_shape, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2}};
+
+/// Makes `x` the plan's algorithm if cuBLASLt takes it for these matrices. It looks at shapes and pitches, and leaves
+/// it to the caller that they are aligned.
+bool take(Plan& plan, const Algorithm& x, const Key& key, cublasLtHandle_t handle) {
+  for (const std::int64_t alignment : {key.alignment_a, key.alignment_b, key.alignment_c, key.alignment_out})
+    if (alignment < kMaxAlignment) return false;
+  for (const auto& [pitch, type] : {std::pair(key.pitch_a, key.type), std::pair(key.pitch_b, key.type),
+                                    std::pair(key.pitch_c, key.out), std::pair(key.pitch_out, key.out)})
+    if (pitch * size_of(type) % kMaxAlignment != 0) return false;
+  const cudaDataType_t type = cuda_type(key.type), out = cuda_type(key.out);
+  cublasLtMatmulHeuristicResult_t checked{};
+  if (cublasLtMatmulAlgoInit(handle, CUBLAS_COMPUTE_32F, CUDA_R_32F, type, type, out, out, x.id, &checked.algo) !=
+      CUBLAS_STATUS_SUCCESS)
+    return false;
+  for (const Attribute& a : kAttributes) {
+    // Little-endian: the low bytes are the value.
+    if (cublasLtMatmulAlgoConfigSetAttribute(&checked.algo, a.name, &(x.*a.member), a.bytes) != CUBLAS_STATUS_SUCCESS)
+      return false;
+  }
+  const cublasLtMatmulAlgo_t algo = checked.algo;
+  const Description& d = plan.matrices;
+  if (cublasLtMatmulAlgoCheck(handle, opaque(d.op), opaque(d.b), opaque(d.a), opaque(d.c), opaque(d.out), &algo,
+                              &checked) != CUBLAS_STATUS_SUCCESS ||
+      checked.workspaceSize > kMaxWorkspace)
+    return false;
+  plan.algo = algo;
+  plan.workspace = checked.workspaceSize;
+  return true;
+}
+
+/// What the thread asks for, else what was measured; the heuristic's if neither has one.
+Algorithm algorithm_of(const Key& key, const Chip& chip) {
+  if (key.algorithm) return *key.algorithm;
+  static const std::string version = std::to_string(cublasLtGetVersion());
+  const Entry* entry = find_product(key.out, key.layout, key.m, key.n, key.k, chip, version);
+  return entry ? entry->algorithm : Algorithm();
+}
+
+std::shared_ptr<const Plan> make_plan(const Key& key, const Chip& chip, cublasLtHandle_t handle, const Call& call) {
+  const auto plan = std::make_shared<Plan>();
+  plan->matrices = describe(key, call);
+  const Algorithm measured = algorithm_of(key, chip);
+  if (measured != Algorithm() && take(*plan, measured, key, handle)) return plan;
+  const cublasLtMatmulHeuristicResult_t first = heuristic(plan->matrices, key, handle, call, 1).front();
+  plan->algo = first.algo;
+  plan->workspace = first.workspaceSize;
   return plan;
 }
 
@@ -172,7 +254,7 @@ void insert(Plans& plans, std::size_t limit, const Key& key, const std::shared_p
 
 /// Each thread has a table of its own, filled from the process's: only a shape that is new to the thread takes a lock.
 /// A plan is never changed, and lives as long as a table has it.
-const Plan& plan_of(const Key& key, cublasLtHandle_t handle, const Call& call, const Side& a, const Side& b) {
+const Plan& plan_of(const Key& key, const Chip& chip, cublasLtHandle_t handle, const Call& call) {
   thread_local Plans seen;
   if (const auto hit = seen.find(key); hit != seen.end()) return *hit->second;
   static std::mutex making;
@@ -181,7 +263,7 @@ const Plan& plan_of(const Key& key, cublasLtHandle_t handle, const Call& call, c
   auto found = all.find(key);
   if (found == all.end()) {
     const detail::RelaxedCapture relaxed;
-    insert(all, 16384, key, make_plan(key, handle, call, a, b));
+    insert(all, 16384, key, make_plan(key, chip, handle, call));
     found = all.find(key);
   }
   insert(seen, 4096, key, found->second);
@@ -238,17 +320,61 @@ void matmul(const char* op, const ConstMatrix& a, const ConstMatrix& b, Layout l
                 .alignment_out = target.alignment,
                 .type = a.dtype,
                 .out = out_type,
-                .layout = layout};
+                .layout = layout,
+                .algorithm = chosen_algorithm()};
   cublasLtHandle_t handle = handle_of(device.number, call);
-  const Plan& plan = plan_of(key, handle, call, left, right);
+  const Plan& plan = plan_of(key, device.chip, handle, call);
   const Workspace workspace(plan.workspace, stream, op);
   const detail::RelaxedCapture relaxed;  // the algorithm's code may be loaded by its first call
-  // cuBLASLt takes descriptors as pointers to non-const, and does not change them.
-  const auto opaque = [](auto& x) { return const_cast<std::remove_cvref_t<decltype(x)>*>(&x); };
-  check_blas(cublasLtMatmul(handle, opaque(plan.op), &alpha, right.data, opaque(plan.b), left.data, opaque(plan.a),
-                            &beta, addend.data, opaque(plan.c), out.data, opaque(plan.out), &plan.algo,
-                            workspace.data(), plan.workspace, static_cast<cudaStream_t>(stream)),
+  const Description& d = plan.matrices;
+  check_blas(cublasLtMatmul(handle, opaque(d.op), &alpha, right.data, opaque(d.b), left.data, opaque(d.a), &beta,
+                            addend.data, opaque(d.c), out.data, opaque(d.out), &plan.algo, workspace.data(),
+                            plan.workspace, static_cast<cudaStream_t>(stream)),
              call, "cublasLtMatmul");
+}
+
+std::vector<Algorithm> algorithms(const char* op, DType type, DType out, Layout layout, std::int64_t m, std::int64_t n,
+                                  std::int64_t k) {
+  const Call call{op, m, n, k, layout};
+  const detail::Device device = detail::current_device(call);
+  const Key key{.device = device.number,
+                .m = m,
+                .n = n,
+                .k = k,
+                .pitch_a = layout == Layout::tn ? m : k,
+                .pitch_b = layout == Layout::nt ? k : n,
+                .pitch_c = n,
+                .pitch_out = n,
+                .alignment_a = kMaxAlignment,
+                .alignment_b = kMaxAlignment,
+                .alignment_c = kMaxAlignment,
+                .alignment_out = kMaxAlignment,
+                .type = type,
+                .out = out,
+                .layout = layout,
+                .algorithm = {}};
+  constexpr int kMost = 16;
+  cublasLtHandle_t handle = handle_of(device.number, call);
+  Plan plan;
+  plan.matrices = describe(key, call);
+  std::vector<Algorithm> all{{}};
+  for (const cublasLtMatmulHeuristicResult_t& offer : heuristic(plan.matrices, key, handle, call, kMost)) {
+    Algorithm x;
+    const auto value = [&](cublasLtMatmulAlgoConfigAttributes_t name, std::size_t bytes) {
+      int v = 0;
+      std::size_t written = 0;
+      check_blas(cublasLtMatmulAlgoConfigGetAttribute(&offer.algo, name, &v, bytes, &written), call,
+                 "cublasLtMatmulAlgoConfigGetAttribute");
+      return v;
+    };
+    x.id = value(CUBLASLT_ALGO_CONFIG_ID, sizeof x.id);
+    for (const Attribute& a : kAttributes) x.*a.member = value(a.name, a.bytes);
+    for (const int swizzle : {0, 1}) {
+      x.swizzle = swizzle;
+      if (std::find(all.begin(), all.end(), x) == all.end() && take(plan, x, key, handle)) all.push_back(x);
+    }
+  }
+  return all;
 }
 
 }  // namespace coda::sm90

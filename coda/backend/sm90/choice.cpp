@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <tuple>
@@ -29,6 +30,7 @@ struct Forced {
   Choice choice = {};
 };
 constinit thread_local Forced forced;
+constinit thread_local std::optional<Algorithm> forced_algorithm;
 
 auto key_of(const Entry& e) { return std::tuple(std::string_view(e.program), e.layout, e.chip, e.n, e.k, e.m); }
 bool before(const Entry& x, const Entry& y) { return key_of(x) < key_of(y); }
@@ -67,6 +69,8 @@ class Reader {
     if (at == names.end()) fail(name, expected);
     return static_cast<std::size_t>(at - names.begin());
   }
+  bool is_null(const char* name) const { return object_.contains(name) && member(name).is_null(); }
+  Reader object(const char* name) const { return {member(name), where_ + "." + name}; }
   const json& list(const char* name) const {
     const json& x = member(name);
     if (!x.is_array()) fail(name, "a list");
@@ -94,12 +98,33 @@ class Reader {
 constexpr std::int64_t kMostSide = std::int64_t{1} << 31;
 constexpr int kMostConfigurations = 16, kMostBand = 1024;
 
+Algorithm read_algorithm(const Reader& r) {
+  const auto value = [&](const char* name) {
+    return static_cast<int>(r.integer(name, 0, std::numeric_limits<int>::max()));
+  };
+  return {.id = value("id"),
+          .tile = value("tile"),
+          .stages = value("stages"),
+          .split_k = value("split_k"),
+          .reduction = value("reduction"),
+          .swizzle = value("swizzle"),
+          .custom = value("custom"),
+          .inner_shape = value("inner_shape"),
+          .cluster_shape = value("cluster_shape")};
+}
+
 Entry read_entry(const json& record, const std::string& where) {
   const Reader r(record, where);
   Entry e;
   e.program = r.string("program");
   e.layout = static_cast<Layout>(r.one_of("layout", {"nt", "nn", "tn"}));
   e.m = r.integer("m", 1, kMostSide), e.n = r.integer("n", 1, kMostSide), e.k = r.integer("k", 1, kMostSide);
+  if (e.program == product_name(DType::bf16) || e.program == product_name(DType::fp32)) {
+    e.choice.way = Way::unfused;
+    if (!r.is_null("algorithm")) e.algorithm = read_algorithm(r.object("algorithm"));
+    e.ms = r.milliseconds("ms"), e.rule_ms = e.unfused_ms = r.milliseconds("rule_ms");
+    return e;
+  }
   e.choice.way = r.one_of("way", {"fused", "unfused"}) == 0 ? Way::fused : Way::unfused;
   e.choice.config = static_cast<int>(r.integer("config", 0, kMostConfigurations - 1));
   e.choice.raster.band = static_cast<int>(r.integer("band", 1, kMostBand));
@@ -148,11 +173,24 @@ void set_way(Way w) { forced = {.way = w}; }
 Way way() { return forced.way; }
 int chosen_tiles() { return forced.choice.tiles; }
 void set_choice(const Choice& choice) { forced = {.way = choice.way, .exactly = true, .choice = choice}; }
+void set_algorithm(const std::optional<Algorithm>& algorithm) { forced_algorithm = algorithm; }
+const std::optional<Algorithm>& chosen_algorithm() { return forced_algorithm; }
 
 std::string text_of(const Choice& c) {
   if (c.way == Way::unfused) return "unfused";
   return "fused, configuration " + std::to_string(c.config) + ", bands of " + std::to_string(c.raster.band) +
          (c.raster.along_m ? " along m" : " along n");
+}
+
+std::string text_of(const Algorithm& a) {
+  if (a == Algorithm()) return "cuBLASLt's own choice";
+  std::ostringstream text;
+  text << "cuBLASLt's algorithm " << a.id << ", tile " << a.tile << ", stages " << a.stages << ", cluster shape "
+       << a.cluster_shape << ", custom option " << a.custom;
+  if (a.inner_shape != 0) text << ", inner shape " << a.inner_shape;
+  if (a.swizzle != 0) text << ", swizzled";
+  if (a.split_k > 1) text << ", K in " << a.split_k << " parts";
+  return text.str();
 }
 
 Choice Rule::operator()(std::int64_t m, std::int64_t n, int multiprocessors) const {
@@ -169,7 +207,7 @@ void Table::add(const std::string& text, const std::string& origin) {
   const std::string device = file.string("device");
   const Chip chip{static_cast<int>(file.integer("multiprocessors", 1, 1024)),
                   static_cast<int>(file.integer("memory_gbs", 1, 1 << 20))};
-  const std::string whence = origin + ", " + device;
+  const std::string cublaslt = file.string("cublaslt"), whence = origin + ", " + device;
   std::vector<Entry> merged = entries_;
   std::size_t number = 0;
   for (const json& record : file.list("records")) {
@@ -178,6 +216,7 @@ void Table::add(const std::string& text, const std::string& origin) {
     Entry e = read_entry(record, where);
     e.chip = chip;
     e.origin = whence;
+    e.cublaslt = cublaslt;
     const auto at = std::lower_bound(merged.begin(), merged.end(), e, before);
     if (at != merged.end() && key_of(*at) == key_of(e)) *at = std::move(e);
     else merged.insert(at, std::move(e));
@@ -269,6 +308,12 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
   x.why = "not measured; the rule: fused from 65 rows on, if there are tiles of " + number(rule.tile_m) + " x " +
           number(rule.tile_n) + " for three quarters of the " + number(device.multiprocessors) + " multiprocessors";
   return x;
+}
+
+const Entry* find_product(DType out, Layout layout, std::int64_t m, std::int64_t n, std::int64_t k, const Chip& device,
+                          std::string_view cublaslt) {
+  const Entry* entry = find(table().part(product_name(out), layout), table().nearest(device), m, n, k);
+  return entry && (cublaslt.empty() || entry->cublaslt == cublaslt) ? entry : nullptr;
 }
 
 }  // namespace coda::sm90

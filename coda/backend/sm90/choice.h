@@ -4,6 +4,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,6 +49,21 @@ std::string text_of(const Choice& choice);
 void set_choice(const Choice& choice);
 /// Tiles that set_choice asked for, else 0.
 int chosen_tiles();
+
+/// An algorithm of cuBLASLt, for products that no program follows: the values of its CUBLASLT_ALGO_CONFIG_ attributes,
+/// which mean something for one version of the library and kind of chip.
+struct Algorithm {
+  int id = -1;  // -1: the one that cuBLASLt's heuristic puts first
+  int tile = 0, stages = 0, split_k = 1, reduction = 0, swizzle = 0, custom = 0, inner_shape = 0, cluster_shape = 0;
+  bool operator==(const Algorithm&) const = default;
+};
+/// "cuBLASLt's own choice", or "cuBLASLt's algorithm 66, tile 197, .."
+std::string text_of(const Algorithm& algorithm);
+
+/// Every product of cuBLASLt that the calling thread asks for runs by `algorithm`, if that takes it, until the next
+/// call; without a value by what the table says. For `coda tune` and tests.
+void set_algorithm(const std::optional<Algorithm>& algorithm);
+const std::optional<Algorithm>& chosen_algorithm();
 
 /// What runs where nothing was measured: `tile_m` x `tile_n` and `raster` are those of the first configuration.
 struct Rule {
@@ -109,14 +125,19 @@ struct Chip {
 
 /// A measured shape: for one program and layout on one chip.
 struct Entry {
-  std::string program;
+  std::string program;  // or product_name
   Layout layout = Layout::nt;
   Chip chip;
   std::int64_t n = 0, k = 0, m = 0;
   Choice choice;
+  Algorithm algorithm;                         // of a product
   double ms = 0, rule_ms = 0, unfused_ms = 0;  // as chosen, as the rule would have it, and unfused
   std::string origin;                          // where it is from, for people
+  std::string cublaslt;                        // the version that it was measured with
 };
+
+/// The name under which the table has products that no program follows: by the type of what they write, 16 bits or 32.
+constexpr std::string_view product_name(DType out) { return out == DType::fp32 ? "product_fp32" : "product"; }
 
 /// Measured shapes. Never changed while it is in use, so that it is read without a lock.
 class Table {
@@ -163,5 +184,10 @@ struct Explanation {
 };
 Explanation explain(std::string_view program, DType dtype, Layout layout, std::int64_t m, std::int64_t n,
                     std::int64_t k, std::int64_t head_dim, const Chip& device);
+
+/// The entry that says by which of cuBLASLt's algorithms a product runs that writes `out`, if no program follows it.
+/// Null if it was not measured, or not with `cublaslt`, that library's version (empty: any): its heuristic decides.
+const Entry* find_product(DType out, Layout layout, std::int64_t m, std::int64_t n, std::int64_t k, const Chip& device,
+                          std::string_view cublaslt);
 
 }  // namespace coda::sm90

@@ -65,34 +65,38 @@ DeviceInfo device_info() {
   return info;
 }
 
-bool reachable(const void* address, void* stream, std::string* why) {
+Reach::Reach(void* stream) : stream_(stream) {
+  if (cudaGetDevice(&device_) != cudaSuccess) cudaGetLastError();
+}
+bool Reach::operator()(const void* address, std::string* why) const {
   struct Known {
     std::uintptr_t block = 0;
     int device = -1;
   };
-  static thread_local std::array<Known, 64> known;
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return cudaGetLastError(), true;  // whatever follows says why
+  constexpr unsigned kBits = 10;  // more than a model has tensors
+  static thread_local std::array<Known, std::size_t{1} << kBits> known;
+  if (device_ < 0) return true;
   const std::uintptr_t block = reinterpret_cast<std::uintptr_t>(address) >> 21;
-  Known& entry = known[block % known.size()];
-  if (entry.block == block && entry.device == device) return true;
+  Known& entry = known[block * 0x9e3779b97f4a7c15u >> (64 - kBits)];
+  if (entry.block == block && entry.device == device_) return true;
   cudaPointerAttributes found{};
   if (cudaPointerGetAttributes(&found, address) != cudaSuccess) return cudaGetLastError(), true;
   if (found.type == cudaMemoryTypeUnregistered) {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture) != cudaSuccess) cudaGetLastError();
+    if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream_), &capture) != cudaSuccess) cudaGetLastError();
     if (capture != cudaStreamCaptureStatusNone) return true;
     if (why) *why = "host memory";
     return false;
   }
-  if (found.type == cudaMemoryTypeDevice && found.device != device) {
+  if (found.type == cudaMemoryTypeDevice && found.device != device_) {
     if (why)
-      *why = "memory of device " + std::to_string(found.device) + ", not of the current one, " + std::to_string(device);
+      *why =
+          "memory of device " + std::to_string(found.device) + ", not of the current one, " + std::to_string(device_);
     return false;
   }
   // Not of memory on the host: given back to the system, its addresses may soon be those of memory that CUDA does not
   // know.
-  if (found.type == cudaMemoryTypeDevice) entry = {block, device};
+  if (found.type == cudaMemoryTypeDevice) entry = {block, device_};
   return true;
 }
 

@@ -23,11 +23,20 @@ bool available(std::string* why = nullptr);
 /// The current device. Throws Error(unsupported) if there is none or the library was built without CUDA.
 DeviceInfo device_info();
 
-/// Whether the current device can use the memory at `address`; if not, `why` says what it is. Host memory that CUDA
-/// does not know, and that of another device, cannot be used. That addresses are the device's is remembered for a
-/// thread and 2 MiB of them. While `stream` is captured any address is good: what the graph will allocate is not there
-/// yet.
-bool reachable(const void* address, void* stream, std::string* why = nullptr);
+/// Whether the current device can use the memory at an address. Host memory that CUDA does not know, and that of
+/// another device, cannot be used. That addresses are the device's is remembered for a thread and 2 MiB of them. While
+/// `stream` is captured any address is good: what the graph will allocate is not there yet.
+class Reach {
+ public:
+  /// Of the device that is the calling thread's current one now.
+  explicit Reach(void* stream);
+  /// If it cannot, `why` says what the memory is.
+  bool operator()(const void* address, std::string* why = nullptr) const;
+
+ private:
+  int device_ = -1;  // none: whatever follows says why
+  void* stream_;
+};
 
 /// Memory of the current device. Throws Error(device_error) if there is not enough of it.
 class DeviceBuffer {

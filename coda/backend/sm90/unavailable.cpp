@@ -26,7 +26,8 @@ bool available(std::string* why) {
 }
 DeviceInfo device_info() { refuse("device_info"); }
 void synchronize() { refuse("synchronize"); }
-bool reachable(const void*, void*, std::string*) { return true; }
+Reach::Reach(void* stream) : stream_(stream) {}
+bool Reach::operator()(const void*, std::string*) const { return true; }
 
 DeviceBuffer::DeviceBuffer(std::size_t) { refuse("DeviceBuffer"); }
 DeviceBuffer::~DeviceBuffer() = default;

@@ -42,10 +42,15 @@ class Groups {
   /// tokens.
   void add_models();
 
+  /// Products that no program follows, of a shape or of all of these shapes, in each layout.
+  void add_products(const Shape& s);
+  void add_products();
+
   const std::vector<Group>& all() const { return all_; }
 
  private:
   void add(const Program& p, const Shape& s, std::int64_t head_dim, bool both_ways = false);
+  void add(const Program& p, const Shape& s, Layout layout, std::int64_t head_dim, bool both_ways = false);
 
   Selection selection_;
   std::vector<Group> all_;

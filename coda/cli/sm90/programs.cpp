@@ -14,6 +14,11 @@ ops::Target on(void* stream) { return {ops::Backend::sm90, stream}; }
 void run_gemm(const Arguments& x, Layout layout, void* stream) {
   ops::gemm({.a = x.a(layout), .b = x.b(layout), .layout = layout, .out = x.out, .on = on(stream)});
 }
+/// As it is added to what the steps before left.
+void run_gemm_weight_gradient(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm(
+      {.a = x.a(layout), .b = x.b(layout), .layout = layout, .beta = 1, .c = x.sum, .out = x.sum, .on = on(stream)});
+}
 void run_gemm_bias(const Arguments& x, Layout layout, void* stream) {
   ops::gemm({.a = x.a(layout), .b = x.b(layout), .layout = layout, .bias = x.weight, .out = x.out, .on = on(stream)});
 }
@@ -164,7 +169,7 @@ void run_gemm_gelu_backward(const Arguments& x, Layout layout, void* stream) {
 
 std::int64_t bytes_needed(const Shape& s, const Needs& needs) {
   const std::int64_t operands = (up_to_8(s.m) + up_to_8(s.n)) * up_to_8(s.k), outputs = s.m * s.n;
-  return kElement * (operands + outputs * (1 + needs.addend + 4 * needs.wide + needs.second));
+  return kElement * (operands + outputs * (1 + needs.addend + 4 * needs.wide + needs.second + 2 * needs.fp32));
 }
 
 Arguments::Arguments(const Shape& s, const Needs& needs, const Noise& noise, std::int64_t head_dim) : shape(s) {
@@ -177,6 +182,10 @@ Arguments::Arguments(const Shape& s, const Needs& needs, const Noise& noise, std
   if (needs.wide) {
     wide = matrix(noisy(noise, 2 * s.m * s.n), s.m, 2 * s.n);
     wide_out = matrix(allocate(2 * s.m * s.n * kElement), s.m, 2 * s.n);
+  }
+  if (needs.fp32) {
+    sum = Matrix(allocate(s.m * s.n * 4), DType::fp32, s.m, s.n);
+    memory_.back().fill(0);
   }
   if (needs.second) second = matrix(noisy(noise, s.m * s.n), s.m, s.n);
   out = matrix(allocate(s.m * s.n * kElement), s.m, s.n);
@@ -237,9 +246,11 @@ void* Arguments::noisy(const Noise& noise, std::int64_t elements) {
 
 const std::vector<Program>& programs() {
   constexpr Layout nt = Layout::nt, nn = Layout::nn;
-  constexpr Needs kOut{}, kSecond{.second = true}, kTwo{.addend = true, .second = true}, kWide{.wide = true};
+  constexpr Needs kOut{}, kSecond{.second = true}, kTwo{.addend = true, .second = true}, kWide{.wide = true},
+      kSum{.fp32 = true};
   static const std::vector<Program> all{
-      {"gemm", nt, kOut, "", run_gemm},
+      {"gemm", nt, kOut, "product", run_gemm},
+      {"gemm_weight_gradient", Layout::tn, kSum, "product_fp32", run_gemm_weight_gradient},
       {"gemm_bias", nt, kOut, "gemm", run_gemm_bias},
       {"gemm_rms", nt, kOut, "gemm_rms", run_gemm_rms},
       {"gemm_layernorm", nt, kOut, "gemm_layernorm", run_gemm_layernorm},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "coda/cli/shape.h"
@@ -17,9 +18,10 @@ struct Needs {
   bool addend = false;  // (M, N)
   bool wide = false;    // (M, 2N) in and out
   bool second = false;  // another (M, N) output
+  bool fp32 = false;    // (M, N) in fp32, which is added to
 };
 inline Needs operator|(const Needs& a, const Needs& b) {
-  return {a.addend || b.addend, a.wide || b.wide, a.second || b.second};
+  return {a.addend || b.addend, a.wide || b.wide, a.second || b.second, a.fp32 || b.fp32};
 }
 std::int64_t bytes_needed(const Shape& s, const Needs& needs);
 
@@ -32,6 +34,7 @@ class Arguments {
   const Shape shape;
   ConstMatrix addend, wide;
   Matrix out, second, half, wide_out;  // half: (M, N/2); wide_out: (M, 2N)
+  Matrix sum;                          // (M, N) in fp32
   Matrix partial[3], column_partial;   // (M, tiles_n) and (tiles_m, N)
   ConstVector weight, rstd, mean, column_sum, target, lse, dloss, head_weight;
   Vector target_logit;
@@ -56,6 +59,9 @@ struct Program {
   const char* tunes;  // the name in the table of measured shapes that it stands for; empty if another program does
   void (*run)(const Arguments& x, Layout layout, void* stream);
   std::int64_t columns = 1;  // N must be a multiple of it
+
+  /// Whether it is cuBLASLt's alone.
+  bool is_product() const { return std::string_view(tunes).starts_with("product"); }
 };
 const std::vector<Program>& programs();
 /// Null if there is none of this name.
