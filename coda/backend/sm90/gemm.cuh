@@ -84,12 +84,21 @@ std::pair<void*, std::int64_t> carried_matrix(const Program& program, std::int64
   return found;
 }
 
-/// Counts for a launch whose clusters take so many tiles each, if they would drift apart.
-inline int pace_of(const Device& device, int tiles) {
+/// Counts for a launch whose clusters take so many tiles each, if they would drift apart. Of this source: each has its
+/// own.
+static PaceCounts* pace_of(const Call& call, const Device& device, int tiles) {
   constexpr int kLeastTiles = 8, kFastMemory = 4200;  // between an H100's 3352 GB/s and an H200's 4917
+  if (device.chip.memory_gbs >= kFastMemory || tiles < kLeastTiles) return nullptr;
+  static std::array<std::atomic<PaceCounts*>, kMaxDevices> known{};
   static std::atomic<unsigned> next{0};
-  if (device.chip.memory_gbs >= kFastMemory || tiles < kLeastTiles) return kNoPace;
-  return static_cast<int>(next.fetch_add(1, std::memory_order_relaxed) % kPaceCounts);
+  std::atomic<PaceCounts*>& entry = known[static_cast<std::size_t>(device.number)];
+  PaceCounts* counts = entry.load(std::memory_order_relaxed);
+  if (!counts) {
+    void* found = nullptr;
+    check(cudaGetSymbolAddress(&found, pace_counts), call, "cudaGetSymbolAddress");
+    entry.store(counts = static_cast<PaceCounts*>(found), std::memory_order_relaxed);
+  }
+  return counts + next.fetch_add(1, std::memory_order_relaxed) % kPaceCounts;
 }
 
 template <class T, class Program, PortMask Absent, Layout L, class Config>
@@ -120,14 +129,14 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
           : tensor_map<kLoad.bytes()>(call, const_cast<T*>(a.data), 1, 8, 64, Config::kSubtileM, Config::kSubtileN);
   });
 
-  const int at_once = device.chip.multiprocessors / kClusterN;
   const TileOrder order(static_cast<int>(ceil_div(call.m, Config::kM)),
                         static_cast<int>(ceil_div(call.n, Config::kN * kClusterN)), raster.band, raster.along_m);
+  const int at_once = device.chip.multiprocessors / kClusterN;
   const typename Kernel::Params params{.k = static_cast<int>(call.k),
+                                       .pace = pace_of(call, device, order.count() / at_once),
+                                       .order = order,
                                        .a = operand_map(a, Kernel::kBoxRowsA),
                                        .b = operand_map(b, Kernel::kBoxRowsB),
-                                       .order = order,
-                                       .pace = pace_of(device, order.count() / at_once),
                                        .epilogue = epilogue};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(std::min(order.count(), at_once)), kClusterN);

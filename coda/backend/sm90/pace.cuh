@@ -19,7 +19,7 @@ struct PaceCounts {
   unsigned long long units;
   unsigned finished;
 };
-inline constexpr int kPaceCounts = 256, kNoPace = -1;
+inline constexpr int kPaceCounts = 256;
 static __device__ PaceCounts pace_counts[kPaceCounts];
 
 /// Of a cluster's loading thread.
@@ -29,8 +29,9 @@ class Pace {
   /// these steps are some 20 MB.
   static constexpr int kSteps = 16, kLead = 2;
 
-  CODA_DEVICE Pace(int number, int clusters)
-      : counts_(number == kNoPace ? nullptr : &pace_counts[number]), clusters_(static_cast<unsigned>(clusters)) {}
+  /// Without counts it does nothing. Their address comes from the host: asked for here, it would come from memory ahead
+  /// of the first operands.
+  CODA_DEVICE Pace(PaceCounts* counts, int clusters) : counts_(counts), clusters_(static_cast<unsigned>(clusters)) {}
 
   /// At the begin of a unit.
   CODA_DEVICE void step() {

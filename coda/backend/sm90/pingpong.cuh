@@ -85,10 +85,11 @@ class PingPong {
       (kLaunchRegisters * kThreads - kLoadRegisters * kWarpGroup) / (kTeams * kTeamThreads) / 8 * 8;
 
   struct Params {
+    // What the loader needs first lies together.
     int k;
-    CUtensorMap a, b;
+    PaceCounts* pace;     // the launch's, if it has some
     TileOrder order;
-    int pace;  // the launch's counts, or kNoPace
+    CUtensorMap a, b;
     typename Epilogue::Params epilogue;
   };
 
@@ -116,11 +117,6 @@ class PingPong {
     const bool loads_operands = warp == 0, loads_c = warp == 1;
     const int team = (warp - kWarpGroup / 32) / (kTeamThreads / 32);  // of threads that do not load
 
-    // This cluster's tiles are every so many of the order's.
-    const int clusters = static_cast<int>(gridDim.x), cluster = static_cast<int>(blockIdx.x);
-    const int tiles = (params.order.count() - cluster + clusters - 1) / clusters;
-    const int k_tiles = (params.k + kK - 1) / kK;
-
     if (warp == 0 && cute::elect_one_sync()) {
       cute::prefetch_tma_descriptor(&params.a);
       cute::prefetch_tma_descriptor(&params.b);
@@ -139,8 +135,14 @@ class PingPong {
 
     // The barriers above are set up for the whole cluster before anybody uses one.
     cute::cluster_arrive_relaxed();
+    // This cluster's tiles are every so many of the order's.
+    const int clusters = static_cast<int>(gridDim.x), cluster = static_cast<int>(blockIdx.x);
+    const int tiles = (params.order.count() - cluster + clusters - 1) / clusters;
+    const int k_tiles = (params.k + kK - 1) / kK;
     cute::cluster_wait();
 
+    // Two questions rather than one and an else: so the loader's code lies right behind, not behind that of the teams,
+    // from where memory would have to bring it before anything else can happen.
     if (loads) {
       cutlass::arch::warpgroup_reg_dealloc<kLoadRegisters>();
       if (loads_operands && cute::elect_one_sync()) {
@@ -152,8 +154,8 @@ class PingPong {
           Epilogue::load(params.epilogue, shared.epilogue, i, i == tiles - 1, at.m, at.n, thread % 32);
         }
       }
-      return;
     }
+    if (thread_index() < kWarpGroup) return;
 
     cutlass::arch::warpgroup_reg_alloc<kTeamRegisters>();
     Mainloop mainloop;
@@ -221,7 +223,7 @@ class PingPong {
     const int part_a = static_cast<int>(cute::block_rank_in_cluster()) * kBoxRowsA;
     const int clusters = static_cast<int>(gridDim.x);
     // The other blocks of the cluster follow the first, which loads a part of their A.
-    Pace pace(part_a == 0 ? params.pace : kNoPace, clusters);
+    Pace pace(part_a == 0 ? params.pace : nullptr, clusters);
     auto state = cutlass::make_producer_start_state<Pipeline>();
     for (int i = 0; i < tiles; ++i) {
       const auto at = tile(params, i);
