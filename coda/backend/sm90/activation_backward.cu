@@ -5,7 +5,7 @@ namespace coda::sm90 {
 
 template <class T, class F>
 struct Tuning<GemmActivationBackward<T, F>> : Tuning<void> {
-  using Config = InHalves<sm90::Config<128, 128, 1, 32, 4, 2, true>>;
+  using Config = InHalves<sm90::Config<128, 128, 1, 32, 4, 2>>;
   using Others = Configurations<Tuning<void>::Config>;  // faster where K is small and tiles are many
   static constexpr Layouts kLayouts = kBackward;
 };

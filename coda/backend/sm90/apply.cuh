@@ -284,6 +284,9 @@ bool ports_aligned(const Program& program, std::int64_t rows, std::int64_t vecto
       } else {
         aligned = aligned && is_aligned(port.data, 1, 0, vector_bytes);
       }
+    } else if constexpr (requires { port.q, port.k; }) {
+      constexpr std::int64_t kPair = 2 * sizeof(*port.q);
+      aligned = aligned && is_aligned(port.q, 1, 0, kPair) && is_aligned(port.k, 1, 0, kPair);
     } else if constexpr (requires { port.table; }) {
       aligned = aligned && is_aligned(port.table, 1, 0, 16);
     } else if constexpr (requires { port.data, port.index, port.rows; }) {

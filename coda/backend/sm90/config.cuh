@@ -15,10 +15,9 @@ inline constexpr int kClusterN = 2;
 
 /// M x N: the tile. Groups: warp groups of a team, which works on a tile. SubtileN: columns of the epilogue's subtile,
 /// the unit in which C arrives and D leaves; `StagesC` of them may be under way for the thread block, `StagesD` for a
-/// warp where D does not take the place of C. RowByRow: a thread finishes a row before it begins the next, which takes
-/// fewer registers and hides less latency. Ahead: rows whose further loads, those that do not come as C, a thread asks
-/// for before it works on them.
-template <int M, int N, int Groups, int SubtileN, int StagesC, int StagesD, bool RowByRow = false, int Ahead = 1>
+/// warp where D does not take the place of C. RowByRow: a thread finishes a row before it begins the next, and
+/// a column of subtiles before it asks for what the next one loads: fewer registers, less latency hidden.
+template <int M, int N, int Groups, int SubtileN, int StagesC, int StagesD, bool RowByRow = false>
 struct Config {
   static constexpr int kGroups = Groups;
   static constexpr int kM = M, kN = N, kK = 64;  // 64 values of 16 bits: one 128-byte row of swizzled shared memory
@@ -27,7 +26,6 @@ struct Config {
   static constexpr int kUnits = 1, kSubtilesM = kM / kSubtileM;
   static constexpr int kThreads = 128 * Groups, kWarps = kThreads / 32;  // of a team
   static constexpr bool kRowByRow = RowByRow;
-  static constexpr int kAhead = Ahead;
   static constexpr int kStagesC = StagesC, kStagesD = StagesD;
   /// Subtiles side by side in a block of partial results.
   static constexpr int kBlockSubtiles = static_cast<int>(kTileN) / kSubtileN;

@@ -188,6 +188,7 @@ class Epilogue {
     Work worker(params.program, position(params, m, n, unit, thread), team, thread, &shared.results[team]);
     worker.begin_tile();
     worker.load_columns(0);
+    worker.fetch(0);
     return worker;
   }
 
@@ -199,19 +200,21 @@ class Epilogue {
     const int team = worker.team, thread = worker.thread;
     const auto value = [&](int sub_m, int number) { return acc(number + sub_m * (Config::kN / 2)); };
     if constexpr (kHasHeadMeans<Program>) {
-      Worker<Program, Absent, Config, false> first(params.program, at, team, thread, worker.shared);
+      Worker<Program, Absent, Config, false> first(worker.program, at, team, thread, worker.shared);
       first.first_pass(value, head_dim_of(params.program));
     }
     const auto lifecycle = worker.lifecycle();
     const int warp = at.warp_row % Config::kSubtileM / SlabD::kRows, lane = thread % 32;
-    Ahead<Program> ahead[Config::kAhead];
-    CODA_UNROLL for (int row = 0; row < Config::kAhead; ++row) fetch(worker, row, ahead[row]);
 
     CODA_UNROLL for (int s = 0; s < kUnitSubtiles; ++s) {
       const int sub_n = s / kSubtilesM, sub_m = s % kSubtilesM, of_tile = unit * kUnitSubtiles + s;
       const bool begins_block = sub_m == 0 && sub_n % Config::kBlockSubtiles == 0;
       if (sub_m == 0) worker.begin_folds();
       if (begins_block) for_each_port(worker.program, [&](const auto& port) { lifecycle.begin_block(port); });
+
+      // Vectors along n: a subtile's work ahead of their use, where there are registers for two columns of them.
+      const bool ends_column = sub_m == kSubtilesM - 1, asks = ends_column && sub_n + 1 < kSubtilesN;
+      if (asks && !Config::kRowByRow) worker.load_columns(sub_n + 1);
 
       [[maybe_unused]] char* c = nullptr;  // the subtile
       if constexpr (kLoads > 0) {
@@ -246,9 +249,9 @@ class Epilogue {
         }
         CODA_UNROLL for (int r = 0; r < kRowsHere; ++r) {
           if constexpr (Config::kRowByRow) load(r);
-          const int number = (s * kPatches + patch) * kRowsHere + r;
-          const Ahead<Program> now = ahead[number % Config::kAhead];
-          fetch(worker, number + Config::kAhead, ahead[number % Config::kAhead]);
+          // The same row of the next column: memory answers while the rows between are worked on.
+          const Ahead<Program> now = worker.ahead[sub_m][patch][r];
+          if (!Config::kRowByRow && sub_n + 1 < kSubtilesN) worker.fetch(sub_m, sub_n + 1, patch, r);
           Accumulator f;
           take_row([&](int at) { return value(sub_m, at); },
                    (sub_n * kPatches + patch) * kRowsHere * Accumulator::count, r, f.v);
@@ -278,8 +281,8 @@ class Epilogue {
           }
         }
       }
-      if (sub_m != kSubtilesM - 1) continue;
-      if (sub_n + 1 < kSubtilesN) worker.load_columns(sub_n + 1);
+      if (!ends_column) continue;
+      if (asks && Config::kRowByRow) worker.fetch(sub_n + 1), worker.load_columns(sub_n + 1);
       worker.end_folds(sub_n);
       const int block = at.tile_n + sub_n / Config::kBlockSubtiles;
       if (sub_n % Config::kBlockSubtiles == Config::kBlockSubtiles - 1 && block * static_cast<int>(kTileN) < at.cols) {
@@ -342,13 +345,6 @@ class Epilogue {
     at.tile_n = n * (Config::kN / static_cast<int>(kTileN));
     if (const int head_dim = head_dim_of(params.program); head_dim > 0) at.head_column = at.col % head_dim;
     return at;
-  }
-  /// Asks for what the program will load of a thread's row: memory answers while the rows before are worked on.
-  /// `number` counts a thread's rows of patches, in the order in which it comes to them.
-  template <class W>
-  static CODA_DEVICE void fetch(W& worker, int number, Ahead<Program>& into) {
-    const int r = number % kRowsHere, patch = number / kRowsHere % kPatches, s = number / (kRowsHere * kPatches);
-    if (s < kUnitSubtiles) worker.fetch(s % kSubtilesM, s / kSubtilesM, patch, r, into);
   }
 
   // ---- asks the L2 cache for what the threads will load themselves, so that they do not wait for memory

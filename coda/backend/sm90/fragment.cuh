@@ -186,17 +186,25 @@ inline constexpr int kChunkBytes = kChunk<G, W> * static_cast<int>(sizeof(T));
 template <class T, Width W>
 inline constexpr int kRunBytes = kChunkBytes<Quad, T, W> < 8 ? 8 : kChunkBytes<Quad, T, W>;
 
-/// A fragment to `row`, which points at the patch's first element; the first `valid` are inside the matrix. All lanes
-/// of a warp call it together: those whose row is outside pass 0.
+/// The first column that lane q stores of a patch.
+template <class T, Width W>
+CODA_DEVICE int lane_column(int q) {
+  constexpr int kN = kChunk<Quad, W>, kBytes = kChunkBytes<Quad, T, W>;
+  if constexpr (kBytes >= 8) return kN * q;
+  if constexpr (kBytes == 4) return (q & 1) * scaled<W>(8) + kN * (q & 2);
+  return 4 * q;
+}
+/// A fragment to `row`, which points at that column; the first `left` elements from it on are inside the matrix, if the
+/// row is. All lanes of a warp call it together.
 template <class T, Width W, int Count>
-CODA_DEVICE void store_row(Quad, T* row, const Fragment<float, Count, W>& f, int q, int valid) {
+CODA_DEVICE void store_row(Quad, T* row, const Fragment<float, Count, W>& f, int q, bool inside, int left) {
   constexpr int kN = kChunk<Quad, W>, kBytes = kChunkBytes<Quad, T, W>;
   if constexpr (kBytes >= 8) {
     CODA_UNROLL for (int j = 0; j < Quad::kGroups; ++j) {
       std::uint32_t w[kWords<T, kN>];
       to_words<T, kN>(f.v + j * kN, w);
-      const int column = j * scaled<W>(8) + kN * q;
-      store_words(row + column, w, column < valid);
+      constexpr int kStride = scaled<W>(8);
+      store_words(row + j * kStride, w, inside && j * kStride < left);
     }
   } else if constexpr (kBytes == 4) {
     CODA_UNROLL for (int j = 0; j < Quad::kGroups; j += 2) {
@@ -205,13 +213,13 @@ CODA_DEVICE void store_row(Quad, T* row, const Fragment<float, Count, W>& f, int
       to_words<T, kN>(f.v + (j + 1) * kN, high);
       exchange_in_quad(low[0], high[0], q, 1);
       const std::uint32_t w[2] = {low[0], high[0]};
-      const int column = (j + q % 2) * scaled<W>(8) + kN * (q - q % 2);
-      store_words(row + column, w, column < valid);
+      constexpr int kStride = scaled<W>(8);
+      store_words(row + j * kStride, w, inside && j * kStride < left);
     }
   } else {
     std::uint32_t w[2] = {pack(T(), f.v[0], f.v[1]), pack(T(), f.v[2], f.v[3])};
     transpose_halves_in_quad(w, q);
-    store_words(row + 4 * q, w, 4 * q < valid);
+    store_words(row, w, inside && 0 < left);
   }
 }
 

@@ -34,7 +34,7 @@ struct Configurations {
 /// numbered from 1 in their order.
 template <class Program>
 struct Tuning {
-  using Config = sm90::Config<128, 128, 2, 32, 4, 2, true>;
+  using Config = sm90::Config<128, 128, 2, 32, 4, 2>;
   using Others = Configurations<>;
   /// Ports; a call that has none of them gets a second, faster kernel without them. 0: there is no such kernel.
   static constexpr PortMask kOptional = 0;

@@ -6,7 +6,7 @@ namespace coda::sm90 {
 /// C and D are pairs, twice the registers and shared memory of other programs: it would spill registers in pairs.
 template <class T, class F>
 struct Tuning<GemmGluBackward<T, F>> : Tuning<void> {
-  using Whole = sm90::Config<128, 128, 1, 32, 4, 2, true>;
+  using Whole = sm90::Config<128, 128, 1, 32, 4, 2>;
   using Config = InHalves<Whole>;
   using Others = Configurations<Whole>;  // faster where K is small and tiles are many
   static constexpr Layouts kLayouts = kBackward;

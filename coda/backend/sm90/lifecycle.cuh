@@ -30,7 +30,12 @@ struct Lifecycle {
     if (p.data) read_index(p, p.index, p.first_column);
   }
   CODA_DEVICE void begin_tile(const OneHot& p) const { read_index(p, p.index, p.first_column); }
-  CODA_DEVICE void begin_tile(const RotaryTable<float>& p) const { read_index(p, p.position, 0); }
+  CODA_DEVICE void begin_tile(const RotaryTable<float>& p) const {
+    each_index(p.position, [&](int s, std::int64_t i) {
+      const bool known = i >= 0 && i < p.rows && i == static_cast<int>(i);
+      p.reg[s] = known ? static_cast<int>(i) : -1;
+    });
+  }
   template <class T>
   CODA_DEVICE void begin_tile(const GatherLoad<T>& p) const {
     each_index(p.index, [&](int s, std::int64_t i) { p.reg[s] = i; });
@@ -49,6 +54,17 @@ struct Lifecycle {
   template <int Patches, class T, class Words>
   CODA_DEVICE void load_columns(const HeadVector<T>& p, int col, Words& words) const {
     using Element = std::remove_const_t<T>;
+    if constexpr (std::is_same_v<G, Quad>) {  // a patch is in one head
+      CODA_UNROLL for (int patch = 0; patch < Patches; ++patch) {
+        const int first = col + patch * kPatchN;
+        const T* weight = (first < p.q_columns ? p.q : p.k) + patch_in_head(at, first, p.head_dim) + 2 * at.lane;
+        CODA_UNROLL for (int j = 0; j < Quad::kGroups; ++j) {
+          load_chunk<Quad, Width::Same>(weight + Quad::kStride * j, first < p.columns, 1.f,
+                                        words[patch] + j * kChunkWords<Quad>);
+        }
+      }
+      return;
+    }
     each_chunk<Patches>(col, words, [&](int column, std::uint32_t* chunk) {
       float x[G::kColumns];
       HeadWalk walk(column, p.head_dim);
@@ -84,10 +100,8 @@ struct Lifecycle {
   template <class Op>
   CODA_DEVICE void end_block(const ReduceN<Op>& p, int block) const {
     if (!p.data) return;
-    each_slot([&](int s) {
-      across_lanes([&](int bit) { p.reg[s] = Op::fold(p.reg[s], other(p.reg[s], bit)); });
-      write(p.data, p.pitch, s, block, p.reg[s]);
-    });
+    across_lanes([&](int bit) { each_slot([&](int s) { p.reg[s] = Op::fold(p.reg[s], other(p.reg[s], bit)); }); });
+    each_slot([&](int s) { write(p.data, p.pitch, s, block, p.reg[s]); });
   }
   CODA_DEVICE void end_block(const MomentsN<float>& p, int block) const {
     if (!p.mean) return;
@@ -103,17 +117,19 @@ struct Lifecycle {
   }
   CODA_DEVICE void end_block(const OnlineLse<float>& p, int block) const {
     if (!p.max) return;
-    each_slot([&](int s) {
-      float* reg = p.reg + 2 * s;
-      across_lanes([&](int bit) {
+    across_lanes([&](int bit) {
+      each_slot([&](int s) {
+        float* reg = p.reg + 2 * s;
         const float m = Max::fold(reg[0], other(reg[0], bit));
         const float shift = lse_shift(m);
         const float sum = reg[1] * exp(reg[0] - shift);
         reg[0] = m;
         reg[1] = sum + other(sum, bit);
       });
-      write(p.max, p.pitch, s, block, reg[0]);
-      write(p.sum, p.pitch, s, block, reg[1]);
+    });
+    each_slot([&](int s) {
+      write(p.max, p.pitch, s, block, p.reg[2 * s]);
+      write(p.sum, p.pitch, s, block, p.reg[2 * s + 1]);
     });
   }
 
@@ -151,7 +167,14 @@ struct Lifecycle {
   static CODA_DEVICE float other(float x, int bit) { return __shfl_xor_sync(0xffffffffu, x, bit); }
   /// All lanes of the row have the value of slot s; lane 0 writes it.
   CODA_DEVICE void write(float* out, std::int64_t pitch, int s, int block, float x) const {
-    if (at.lane == 0 && row(s) < at.rows) out[row(s) * pitch + block] = x;
+    out += (row(0) * pitch + block) + (row(s) - row(0)) * pitch;
+    const bool writes = at.lane == 0 && row(s) < at.rows;
+    if constexpr (std::is_same_v<G, Quad>) {
+      const std::uint32_t w[1] = {__float_as_uint(x)};
+      store_words(out, w, writes);
+    } else if (writes) {
+      *out = x;
+    }
   }
 };
 

@@ -87,7 +87,7 @@ class PingPong {
   struct Params {
     // What the loader needs first lies together.
     int k;
-    PaceCounts* pace;     // the launch's, if it has some
+    PaceCounts* pace;  // the launch's, if it has some
     TileOrder order;
     CUtensorMap a, b;
     typename Epilogue::Params epilogue;
@@ -115,7 +115,6 @@ class PingPong {
     const int thread = static_cast<int>(threadIdx.x), warp = cutlass::canonical_warp_idx_sync();
     const bool loads = warp < kWarpGroup / 32;
     const bool loads_operands = warp == 0, loads_c = warp == 1;
-    const int team = (warp - kWarpGroup / 32) / (kTeamThreads / 32);  // of threads that do not load
 
     if (warp == 0 && cute::elect_one_sync()) {
       cute::prefetch_tma_descriptor(&params.a);
@@ -131,7 +130,7 @@ class PingPong {
     pipeline_params.num_producers = Mainloop::NumProducerThreadEvents;
     pipeline_params.transaction_bytes = Mainloop::TmaTransactionBytes;
     Pipeline pipeline(shared.pipeline, pipeline_params, cute::Shape<cute::_1, cute::Int<kClusterN>, cute::_1>());
-    TeamOrder team_order(shared.team_order, {static_cast<std::uint32_t>(loads ? 0 : team), kTeamThreads});
+    TeamOrder team_order(shared.team_order, {static_cast<std::uint32_t>(loads ? 0 : own_team()), kTeamThreads});
 
     // The barriers above are set up for the whole cluster before anybody uses one.
     cute::cluster_arrive_relaxed();
@@ -158,11 +157,13 @@ class PingPong {
     if (thread_index() < kWarpGroup) return;
 
     cutlass::arch::warpgroup_reg_alloc<kTeamRegisters>();
+    const int team = own_team();  // asked anew: kept since the barriers it would take a register
     Mainloop mainloop;
     for (int turn = team; turn < tiles + kShares; turn += kTeams) {
       // The team that has not the last tile comes by once more, for its second half.
       const bool helps = kShares && turn == tiles;
-      const int i = turn - helps, rank = (thread_index() - kWarpGroup) % kTeamThreads;
+      // Unsigned, as all that is made of it: dividing what may be negative takes three instructions more.
+      const int i = turn - helps, rank = static_cast<unsigned>(thread_index() - kWarpGroup) % kTeamThreads;
       const auto at = tile(params, i);
       auto accumulators = cute::partition_fragment_C(TiledMma(), cute::take<0, 2>(TileShape()));
       auto work = Epilogue::begin(params.epilogue, shared.epilogue, at.m, at.n, helps, team, rank);
@@ -200,6 +201,10 @@ class PingPong {
     int x;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
     return x;
+  }
+  /// Of a thread that does not load. One lane's, so that the compiler knows it to be the same in all.
+  static CODA_DEVICE int own_team() {
+    return __shfl_sync(0xffffffffu, (thread_index() - kWarpGroup) / kTeamThreads, 0);
   }
   static CODA_DEVICE int2 block_index() {
     int2 block;

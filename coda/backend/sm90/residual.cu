@@ -6,7 +6,7 @@ namespace coda::sm90 {
 /// Few stages of C: more of it on the way slows the operands down.
 template <class T, class Stat>
 struct Tuning<GemmResidual<T, Stat>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 2, 32, 2, 2, true>;
+  using Config = sm90::Config<128, 128, 2, 32, 2, 2>;
 };
 
 template <class T>

@@ -6,12 +6,12 @@ namespace coda::sm90 {
 /// One warp group has the registers to ask for angles well ahead.
 template <class T>
 struct Tuning<GemmNormRope<T>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 1, 32, 4, 2, true, 4>;
+  using Config = sm90::Config<128, 128, 1, 32, 4, 2>;
   static constexpr Layouts kLayouts = kForward;
 };
 template <class T>
 struct Tuning<GemmNormQkNormRope<T>> : Tuning<void> {
-  using Config = sm90::Config<128, 128, 1, 32, 4, 2, true, 4>;
+  using Config = sm90::Config<128, 128, 1, 32, 4, 2>;
   using Others = Configurations<sm90::Config<128, 128, 2, 32, 4, 2, true>>;  // faster where K is small
   static constexpr Layouts kLayouts = kForward;
 };

@@ -151,11 +151,16 @@ bool heads_divide(const Program& program) {
   });
   return divide;
 }
+/// Where a quad's patch at column `col` begins inside its head. One division is for all of a tile (head_column).
+CODA_DEVICE int patch_in_head(const Position& at, int col, int head_dim) {
+  int column = at.head_column + (col - at.col);
+  CODA_UNROLL for (int h = 1; h < kTileN / kPatchN; ++h) column -= column >= head_dim ? head_dim : 0;
+  return column;
+}
 /// Walks over the pairs of columns of a lane, in the heads that they lie in.
 struct HeadWalk {
   int head, column;  // column: inside its head
   int head_dim;
-  CODA_DEVICE HeadWalk(int column_, int head_dim_, int head_) : head(head_), column(column_), head_dim(head_dim_) {}
   CODA_DEVICE HeadWalk(int first_column, int head_dim_)
       : head(first_column / head_dim_), column(first_column % head_dim_), head_dim(head_dim_) {}
   template <class G>
@@ -266,7 +271,8 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
       const int column = col_ - at_.col;
       int head = 0;
       CODA_UNROLL for (int h = 1; h < kTileN / kPatchN; ++h) head += column >= h * p.head_dim;
-      return filled<Width::Same>(col_ < p.columns ? means[head] + p.eps : p.otherwise);
+      const float mean = means[head];  // there is one in any case, and a branch would cost more
+      return filled<Width::Same>(col_ < p.columns ? mean + p.eps : p.otherwise);
     }
     if constexpr (std::is_same_v<G, Run<false>>) {  // all of a lane's columns are in one head
       return filled<Width::Same>(col_ + G::kColumns * at_.lane < p.columns ? means[0] + p.eps : p.otherwise);
@@ -283,12 +289,11 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   CODA_DEVICE void fetch_port(const P&, std::uint32_t*) const {}
   CODA_DEVICE void fetch_port(const RotaryTable<float>& p, std::uint32_t* words) const {
     const int position = p.reg[slot_];
-    const bool known = position >= 0 && position < p.rows;
+    const bool known = position >= 0;
     const float* row = p.table + static_cast<std::int64_t>(position) * p.head_dim;
     // (cos, sin) of pairs, the first of them word i: (1, 0) where nothing is rotated, NaN where the table has no such
     // row.
-    const auto ask = [&]<int Count>(std::integral_constant<int, Count>, int i, int column, int column_of_head) {
-      const bool rotated = column < p.columns && column < at_.cols;
+    const auto ask = [&]<int Count>(std::integral_constant<int, Count>, int i, bool rotated, int column_of_head) {
       std::uint32_t angles[Count];
       CODA_UNROLL for (int j = 0; j < Count; ++j) angles[j] = __float_as_uint(rotated ? kNan : j % 2 == 0 ? 1.f : 0.f);
       load_constant_words(row + column_of_head, angles, rotated && known);
@@ -298,11 +303,16 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
       const int column = col_ + G::kColumns * at_.lane;
       const int column_of_head = col_ == at_.col ? at_.head_column : column % p.head_dim;
       CODA_UNROLL for (int i = 0; i < Accumulator::count; i += 4) {
-        ask(std::integral_constant<int, 4>(), i, column, column_of_head + i);
+        ask(std::integral_constant<int, 4>(), i, column < p.columns && column < at_.cols, column_of_head + i);
+      }
+    } else if constexpr (std::is_same_v<G, Quad>) {  // the whole patch is in one head
+      const int column_of_head = patch_in_head(at_, col_, p.head_dim) + G::kColumns * at_.lane;
+      CODA_UNROLL for (int i = 0; i < Accumulator::count; i += 2) {
+        ask(std::integral_constant<int, 2>(), i, col_ < p.columns, column_of_head + column_of<G, Width::Same>(i));
       }
     } else {
       each_pair(p.head_dim, [&](int i, int column, const HeadWalk& at) {
-        ask(std::integral_constant<int, 2>(), i, column, at.column);
+        ask(std::integral_constant<int, 2>(), i, column < p.columns && column < at_.cols, at.column);
       });
     }
   }
@@ -341,7 +351,16 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
         }
       }
     }
-    store_row(G(), p.data + offset<W>(p.pitch), f, at_.lane, p.data && inside() ? width<W>() : 0);
+    if constexpr (std::is_same_v<G, Quad>) {
+      // What all rows and patches of the tile share comes first: it is computed once.
+      const int first = lane_column<T, W>(at_.lane);
+      T* row = p.data + (at_.row * p.pitch + scaled<W>(at_.col) + first);
+      row += (row_ - at_.row) * p.pitch + scaled<W>(col_ - at_.col);
+      const int left = (scaled<W>(at_.cols - at_.col) - first) - scaled<W>(col_ - at_.col);
+      store_row(G(), row, f, at_.lane, row_ < (p.data ? at_.rows : 0), left);
+    } else {
+      store_row(G(), p.data + offset<W>(p.pitch), f, at_.lane, p.data && inside() ? width<W>() : 0);
+    }
   }
   template <class T>
   CODA_DEVICE void store_port(const ColVector<T>& p, const fragment<Width::Same>& f) const {
@@ -404,21 +423,24 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   template <Width W>
   CODA_DEVICE void reduce_port(const OnlineLse<float>& p, const fragment<W>& f) const {
     float* reg = p.reg + 2 * slot_;
-    float max = reg[0];
-    each<W>([&](int i, int) { max = valid<W>(i) ? Max::fold(max, f.v[i]) : max; });
-    const float shift = lse_shift(max);
-    float sum = reg[1] * exp(reg[0] - shift), more = 0;
-    each<W>([&](int i, int) { more += valid<W>(i) ? exp(f.v[i] - shift) : 0.f; });
-    reg[0] = max, reg[1] = sum + more;
+    fragment<W> x;
+    each<W>([&](int i, int) { x.v[i] = valid<W>(i) ? f.v[i] : -std::numeric_limits<float>::infinity(); });
+    const float max = Max::fold(reg[0], folded<Max>(x)), shift = lse_shift(max);
+    each<W>([&](int i, int) { x.v[i] = exp(x.v[i] - shift); });
+    reg[1] = reg[1] * exp(reg[0] - shift) + folded<Sum>(x);
+    reg[0] = max;
   }
   CODA_DEVICE void reduce_port(const TargetSelect<float>& p, const fragment<Width::Same>& f) const {
     // One patch of the row has the target, if any: the others pass by with one test.
     const int target = p.reg[slot_] - col_;
     if (static_cast<unsigned>(target) >= static_cast<unsigned>(G::kPatchN)) [[likely]]
       return;
+    bool mine = false;
+    float x = 0;
     each<Width::Same>([&](int i, int column) {
-      if (column == target && p.data && inside() && p.reg[slot_] < at_.cols) p.data[row_] = f.v[i];
+      if (column == target) mine = true, x = f.v[i];
     });
+    if (mine && p.data && inside() && p.reg[slot_] < at_.cols) p.data[row_] = x;
   }
   template <int Slot>
   CODA_DEVICE void reduce_port(const HeadMean<float, Slot>&, const fragment<Width::Same>& f) const {
@@ -481,26 +503,21 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   /// f(first value of a pair, its column in the matrix, where that is in its head)
   template <class F>
   CODA_DEVICE void each_pair(int head_dim, const F& f) const {
-    HeadWalk at = walk(head_dim);
+    HeadWalk at(col_ + G::kColumns * at_.lane, head_dim);
     CODA_UNROLL for (int i = 0; i < Accumulator::count; i += 2) {
       f(i, col_ + column_of<G, Width::Same>(i) + G::kColumns * at_.lane, at);
       if (i + 2 < Accumulator::count)
         at.template advance<G>(column_of<G, Width::Same>(i + 2) - column_of<G, Width::Same>(i));
     }
   }
-  CODA_DEVICE HeadWalk walk(int head_dim) const {
-    if constexpr (std::is_same_v<G, Quad>) {
-      // One division for a tile rather than for each row of each patch.
-      HeadWalk at(at_.head_column + (col_ - at_.col), head_dim, 0);
-      CODA_UNROLL for (int h = 1; h < kTileN / kPatchN; ++h) {
-        const bool wraps = at.column >= head_dim;
-        at.column -= wraps ? head_dim : 0, at.head += wraps;
-      }
-      at.column += G::kColumns * at_.lane;
-      return at;
-    } else {
-      return HeadWalk(col_ + G::kColumns * at_.lane, head_dim);
+  /// All of a fragment, in as few steps as there are.
+  template <class Op, Width W>
+  static CODA_DEVICE float folded(fragment<W> f) {
+    static_assert((f.count & (f.count - 1)) == 0);
+    CODA_UNROLL for (int half = f.count / 2; half > 0; half /= 2) {
+      CODA_UNROLL for (int i = 0; i < half; ++i) f.v[i] = Op::fold(f.v[i], f.v[i + half]);
     }
+    return f.v[0];
   }
   template <Width W>
   static CODA_DEVICE fragment<W> filled(float x) {

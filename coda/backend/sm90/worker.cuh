@@ -42,8 +42,11 @@ struct Worker {
   Position at;
   int team, thread;  // thread: of the Config::kThreads of the team
   Shared* shared;    // the team's own; that of the other team lies beside it
-  Columns columns;
   Folds folds;
+  // What was asked for: of this column of subtiles and the next; of each row until its turn comes.
+  static constexpr int kColumns = Config::kRowByRow ? 1 : 2;
+  Columns columns[kColumns];
+  Ahead<Program> ahead[Config::kSubtilesM][kPatches][kRowsHere];
 
   CODA_DEVICE Worker(const Program& p, const Position& where, int team_, int thread_, Shared* s)
       : program(p), at(where), team(team_), thread(thread_), shared(s) {}
@@ -62,30 +65,39 @@ struct Worker {
   CODA_DEVICE void load_columns(int sub_n) {
     int number = 0;
     for_each_port(program, [&](const auto& port) {
-      lifecycle().template load_columns<kPatches>(port, at.col + sub_n * Config::kSubtileN, columns.words[number++]);
+      lifecycle().template load_columns<kPatches>(port, at.col + sub_n * Config::kSubtileN,
+                                                  columns[sub_n % kColumns].words[number++]);
     });
   }
   /// Calls f(tile, program) for one row of a patch.
   template <class F>
-  CODA_DEVICE void on_row(int sub_m, int sub_n, int patch, int r, float* head_values, const Ahead<Program>* ahead,
+  CODA_DEVICE void on_row(int sub_m, int sub_n, int patch, int r, float* head_values, const Ahead<Program>* words,
                           const LoadedRow* c, std::uint32_t* d, const F& f) {
     const int row = at.row + sub_m * Config::kSubtileM + 8 * r;
     const int col = at.col + sub_n * Config::kSubtileN + patch * kPatchN;
     HeadRow heads;
     if constexpr (Shared::kFirstPass) {
-      heads = {shared->heads[row % Config::kM], head_values, Shared::kHeads, 0};
+      heads = {shared->heads[row_of_tile() + (row - at.row)], head_values, Shared::kHeads, 0};
     }
-    const Sm90Tile<Program, Quad, kPatches, Absent, Carries> tile(program, at, columns, folds, heads, ahead, patch,
-                                                                  sub_m * kRowsHere + r, row, col, c, d);
+    const Sm90Tile<Program, Quad, kPatches, Absent, Carries> tile(program, at, columns[sub_n % kColumns], folds, heads,
+                                                                  words, patch, sub_m * kRowsHere + r, row, col, c, d);
     f(tile, static_cast<const Program&>(program));
   }
 
   /// Asks for what the program will load of one row of a patch.
-  CODA_DEVICE void fetch(int sub_m, int sub_n, int patch, int r, Ahead<Program>& ahead) {
+  CODA_DEVICE void fetch(int sub_m, int sub_n, int patch, int r) {
     on_row(sub_m, sub_n, patch, r, nullptr, nullptr, nullptr, nullptr, [&](const auto& tile, const Program& p) {
       int number = 0;
-      for_each_port(p, [&](const auto& port) { tile.fetch_port(port, ahead.words[number++]); });
+      for_each_port(p, [&](const auto& port) { tile.fetch_port(port, ahead[sub_m][patch][r].words[number++]); });
     });
+  }
+  /// The same of all rows of a column of subtiles.
+  CODA_DEVICE void fetch(int sub_n) {
+    CODA_UNROLL for (int sub_m = 0; sub_m < Config::kSubtilesM; ++sub_m) {
+      CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
+        CODA_UNROLL for (int r = 0; r < kRowsHere; ++r) fetch(sub_m, sub_n, patch, r);
+      }
+    }
   }
 
   // ---- folds along m: over a thread's rows as they come, then over its warp's, then over the tile's warps
@@ -157,7 +169,6 @@ struct Worker {
   template <class Accumulators>
   CODA_DEVICE void first_pass(const Accumulators& acc, int head_dim) {
     float sums[Rows::kSlots][kHeadSlots] = {};
-    begin_tile();
     CODA_UNROLL for (int sub_n = 0; sub_n < Config::kN / Config::kSubtileN; ++sub_n) {
       load_columns(sub_n);
       CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
@@ -169,25 +180,32 @@ struct Worker {
                  [&](const auto& tile, const Program& p) { p.first(tile, f); });
         }
         const int end = sub_n * Config::kSubtileN + (patch + 1) * kPatchN;
-        if (end % head_dim == 0) write_heads(sums, end / head_dim - 1, static_cast<float>(head_dim));
+        if ((end & (head_dim - 1)) == 0) {  // heads divide 128 columns: a power of two
+          int head = 0;
+          CODA_UNROLL for (int h = 1; h < Shared::kHeads; ++h) head += end > h * head_dim;
+          write_heads(sums, head, 1.f / static_cast<float>(head_dim));
+        }
       }
     }
     __syncwarp();  // a quad reads what its lane 0 wrote
   }
 
  private:
-  CODA_DEVICE void write_heads(float (&sums)[Rows::kSlots][kHeadSlots], int head, float head_dim) {
-    CODA_UNROLL for (int slot = 0; slot < Rows::kSlots; ++slot) {
-      CODA_UNROLL for (int h = 0; h < kHeadSlots; ++h) {
-        float& sum = sums[slot][h];
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        if (at.lane == 0) {
-          shared->heads[Rows::row(at, slot) % Config::kM][h * Shared::kHeads + head] = sum * (1.f / head_dim);
-        }
-        sum = 0;
+  CODA_DEVICE int row_of_tile() const { return static_cast<unsigned>(at.row) % Config::kM; }
+  CODA_DEVICE void write_heads(float (&sums)[Rows::kSlots][kHeadSlots], int head, float share) {
+    const auto each = [&](const auto& f) {
+      CODA_UNROLL for (int slot = 0; slot < Rows::kSlots; ++slot) {
+        CODA_UNROLL for (int h = 0; h < kHeadSlots; ++h) f(slot, h, sums[slot][h]);
       }
+    };
+    CODA_UNROLL for (int bit = 1; bit < Quad::kLanes; bit *= 2) {
+      each([&](int, int, float& sum) { sum += __shfl_xor_sync(0xffffffffu, sum, bit); });
     }
+    each([&](int slot, int h, float& sum) {
+      const int row = row_of_tile() + (Rows::row(at, slot) - at.row);
+      if (at.lane == 0) shared->heads[row][h * Shared::kHeads + head] = sum * share;
+      sum = 0;
+    });
   }
   template <class F>
   CODA_DEVICE void each_fold(const F& f) {
