@@ -6,15 +6,19 @@
 namespace coda::bench {
 namespace {
 
-constexpr Needs kEverything{.addend = true, .wide = true, .second = true};
+Needs everything() {
+  Needs all;
+  for (const Program& p : programs()) all = all | p.needs;
+  return all;
+}
 
 }  // namespace
 
 // Of so many tiles that the fused way is taken.
 HostMeter::HostMeter(const Meter& meter)
     : stream_(meter.stream()),
-      usual_({2048, 2048, 2048}, kEverything, meter.noise(), 128),
-      other_({1920, 2304, 512}, kEverything, meter.noise(), 128) {}
+      usual_({2048, 2048, 2048}, everything(), meter.noise(), 128),
+      other_({1920, 2304, 512}, everything(), meter.noise(), 128) {}
 
 HostRecord HostMeter::measure(const Program& p) const {
   HostRecord r{p.name, p.layout, 0, 0, 0, 0};
