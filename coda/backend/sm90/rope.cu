@@ -3,7 +3,7 @@
 
 namespace coda::sm90 {
 
-/// One warp group has the registers to ask for angles well ahead.
+/// One warp group has the registers to ask for angles a column of subtiles ahead.
 template <class T>
 struct Tuning<GemmNormRope<T>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 32, 4, 2>;
