@@ -31,7 +31,7 @@ json product(std::int64_t size, const json& algorithm) {
   return {{"program", "product"}, {"layout", "tn"},        {"m", size}, {"n", size}, {"k", size}, {"ms", 0.5},
           {"rule_ms", 1},         {"algorithm", algorithm}};
 }
-const json kAlgorithm{{"id", 66},     {"tile", 197}, {"stages", 35},     {"split_k", 2},      {"reduction", 1},
+const json kAlgorithm{{"id", 66},     {"tile", 197}, {"stages", 35},     {"split_k", 2},      {"reduction", 2},
                       {"swizzle", 1}, {"custom", 2}, {"inner_shape", 3}, {"cluster_shape", 5}};
 
 std::string file_of(const std::vector<json>& records, const Chip& chip = kH200) {
@@ -205,6 +205,9 @@ TEST(TheTable, RefusesABrokenFileNamingTheMemberAndStaysAsItWas) {
   const auto with_algorithm = [](const json& algorithm) { return file_of({product(8, algorithm)}); };
   refuses(with_algorithm(7), {"records[0].algorithm", "an object"});
   json part = kAlgorithm;
+  part["reduction"] = 1;
+  refuses(with_algorithm(part), {"records[0].algorithm.reduction", "0 or 2", "got 1"});
+  part = kAlgorithm;
   part["tile"] = -1;
   refuses(with_algorithm(part), {"records[0].algorithm.tile", "from 0", "got -1"});
   part.erase("tile");
@@ -226,7 +229,7 @@ TEST(TheTable, HasAlgorithmsOfProductsByTheTypeOfTheOutput) {
                            .tile = 197,
                            .stages = 35,
                            .split_k = 2,
-                           .reduction = 1,
+                           .reduction = 2,
                            .swizzle = 1,
                            .custom = 2,
                            .inner_shape = 3,

@@ -102,11 +102,14 @@ Algorithm read_algorithm(const Reader& r) {
   const auto value = [&](const char* name) {
     return static_cast<int>(r.integer(name, 0, std::numeric_limits<int>::max()));
   };
+  // CUBLASLT_REDUCTION_SCHEME_NONE or _COMPUTE_TYPE: others add up in the order in which blocks finish, or round first.
+  const int reduction = value("reduction");
+  if (reduction != 0 && reduction != 2) r.fail("reduction", "0 or 2");
   return {.id = value("id"),
           .tile = value("tile"),
           .stages = value("stages"),
           .split_k = value("split_k"),
-          .reduction = value("reduction"),
+          .reduction = reduction,
           .swizzle = value("swizzle"),
           .custom = value("custom"),
           .inner_shape = value("inner_shape"),
