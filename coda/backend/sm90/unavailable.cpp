@@ -63,6 +63,9 @@ void matmul(const char* op, const ConstMatrix&, const ConstMatrix&, Layout, floa
             const Matrix&, void*) {
   refuse(op);
 }
+std::vector<Algorithm> algorithms(const char* op, DType, DType, Layout, std::int64_t, std::int64_t, std::int64_t) {
+  refuse(op);
+}
 void rms_finalize(const char* op, const ConstMatrix&, std::int64_t, double, const Vector&, void*) { refuse(op); }
 void layernorm_finalize(const char* op, const ConstMatrix&, const ConstMatrix&, std::int64_t, double, const Vector&,
                         const Vector&, void*) {
