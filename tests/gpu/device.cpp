@@ -183,6 +183,7 @@ void copy_to_device(void*, const void*, std::size_t, void*) { refuse(); }
 void copy_to_host(void*, const void*, std::size_t, void*) { refuse(); }
 void copy_rows_to_host(void*, const void*, std::size_t, std::size_t, std::size_t, void*) { refuse(); }
 void copy_on_device(void*, const void*, std::size_t, void*) { refuse(); }
+void flush_l2(void*) { refuse(); }
 void compare_and_restore(void*, const void*, const void*, std::size_t, std::uint64_t*, void*) { refuse(); }
 Graph::Graph(const Stream&, const std::function<void()>&, Capture) { refuse(); }
 Graph::~Graph() = default;
