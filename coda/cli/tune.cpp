@@ -53,7 +53,7 @@ struct Row {
   sm90::Algorithm algorithm = {};
   double ms = 0, rule_ms = 0, unfused_ms = 0;
 
-  bool is_product() const { return !sm90::find_fused(program); }
+  bool is_product() const { return sm90::is_product(program); }
   bool is_rule() const { return choice == rule && algorithm == sm90::Algorithm(); }
   std::string text() const {
     return is_rule() ? "the rule's" : is_product() ? sm90::text_of(algorithm) : sm90::text_of(choice);
@@ -109,8 +109,8 @@ class Tuner {
   explicit Tuner(int multiprocessors) : multiprocessors_(multiprocessors) {}
 
   Row measure(const bench::Group& group, const bench::Program& program, const bench::Arguments& arguments) {
-    return sm90::find_fused(program.tunes) ? measure_program(group, program, arguments)
-                                           : measure_product(group, program, arguments);
+    return sm90::is_product(program.tunes) ? measure_product(group, program, arguments)
+                                           : measure_program(group, program, arguments);
   }
 
   const bench::Noise& noise() const { return meter_.noise(); }

@@ -55,10 +55,6 @@ void copy_rows_to_host(void* to, const void* from, std::size_t pitch, std::size_
 void copy_on_device(void* to, const void* from, std::size_t bytes, void* stream) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(stream)), "cudaMemcpyAsync");
 }
-void flush_l2(void* stream) {
-  const sm90::Workspace memory(std::size_t{128} << 20, stream, "flush_l2");
-  check(cudaMemsetAsync(memory.data(), 1, std::size_t{128} << 20, stream_of(stream)), "cudaMemsetAsync");
-}
 
 namespace {
 
@@ -183,7 +179,6 @@ void copy_to_device(void*, const void*, std::size_t, void*) { refuse(); }
 void copy_to_host(void*, const void*, std::size_t, void*) { refuse(); }
 void copy_rows_to_host(void*, const void*, std::size_t, std::size_t, std::size_t, void*) { refuse(); }
 void copy_on_device(void*, const void*, std::size_t, void*) { refuse(); }
-void flush_l2(void*) { refuse(); }
 void compare_and_restore(void*, const void*, const void*, std::size_t, std::uint64_t*, void*) { refuse(); }
 Graph::Graph(const Stream&, const std::function<void()>&, Capture) { refuse(); }
 Graph::~Graph() = default;

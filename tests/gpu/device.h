@@ -40,8 +40,6 @@ void copy_rows_to_host(void* to, const void* from, std::size_t pitch, std::size_
 
 /// Does not wait.
 void copy_on_device(void* to, const void* from, std::size_t bytes, void* stream);
-/// Fills the L2 cache with what nobody reads.
-void flush_l2(void* stream);
 
 /// Whether CUDA refuses what no capture can hold from every thread meanwhile, or from this one only.
 enum class Capture : std::uint8_t { global, of_this_thread };

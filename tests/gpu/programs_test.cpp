@@ -69,7 +69,7 @@ TEST_F(Programs, AreExactInManyTiles) {
         // Drawn small first, which takes less time: few variants are fused.
         if (!Execution(draw(program, variant, options, {128, 128, 64}), route).is_fused(stream)) continue;
         const Problem problem = draw(program, variant, options, {2600, 1800, 264});
-        EXPECT_EQ(check_on_hopper(problem, route, expected_of(problem), stream.get(), true), "");
+        EXPECT_EQ(check_on_hopper(problem, route, expected_of(problem), stream.get()), "");
       }
     }
   }

@@ -288,9 +288,9 @@ std::string compare(const Problem& problem, const std::vector<Mat>& got, const E
   return {};
 }
 
-std::string check_on_hopper(const Problem& problem, Route route, const Expected& expected, void* stream, bool cold) {
+std::string check_on_hopper(const Problem& problem, Route route, const Expected& expected, void* stream) {
   Execution run(problem, Backend::sm90, problem.type, route, problem.slots.size());
-  run.once(stream, cold);
+  run.once(stream);
   std::string failure = run.fault();
   if (!failure.empty()) return failure;
   failure = compare(problem, run.values(), expected);

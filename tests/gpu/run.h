@@ -55,10 +55,9 @@ class Execution {
   bool is_fused(const Stream& stream) const;
   /// Waits, and brings the outputs here.
   void fetch(void* stream = nullptr) { image_.download(stream); }
-  /// All three; `cold`: the L2 cache has nothing of the inputs, so that memory answers late.
-  void once(void* stream = nullptr, bool cold = false) {
+  /// All three.
+  void once(void* stream = nullptr) {
     reset(stream);
-    if (cold) flush_l2(stream);
     call(stream);
     fetch(stream);
   }
@@ -99,7 +98,6 @@ Expected expected_of(const Problem& problem);
 std::string compare(const Problem& problem, const std::vector<Mat>& got, const Expected& expected);
 
 /// Runs it on Hopper and compares: empty, or what is wrong.
-std::string check_on_hopper(const Problem& problem, Route route, const Expected& expected, void* stream = nullptr,
-                            bool cold = false);
+std::string check_on_hopper(const Problem& problem, Route route, const Expected& expected, void* stream = nullptr);
 
 }  // namespace coda::test::gpu

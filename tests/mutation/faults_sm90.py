@@ -435,7 +435,7 @@ FAULTS = [
     (BLAS, "if (key.algorithm) return *key.algorithm;", "", "blas", algorithms),
     (BLAS, "if (beta == 0) return fill(op, out, 0, stream);", "if (beta == 0) return;", "blas"),
     (BLAS, "return cast(op, c, out, beta, stream);", "return cast(op, c, out, 1, stream);", "blas"),
-    (BLAS, ".pitch_b = right.pitch,", ".pitch_b = left.pitch,", "blas"),
+    (BLAS, ".pitch_b = b.pitch,", ".pitch_b = a.pitch,", "blas"),
     (WORKSPACE, "data_(std::exchange(other.data_, nullptr))", "data_(other.data_)", "workspace"),
     (
         WORKSPACE,

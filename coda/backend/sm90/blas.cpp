@@ -66,6 +66,25 @@ struct Key {
 
   bool operator==(const Key&) const = default;
 };
+Key key_of(int device, const Call& call, DType type, DType out, const Side& a, const Side& b, const Side& c,
+           const Side& target) {
+  return {.device = device,
+          .m = call.m,
+          .n = call.n,
+          .k = call.k,
+          .pitch_a = a.pitch,
+          .pitch_b = b.pitch,
+          .pitch_c = c.pitch,
+          .pitch_out = target.pitch,
+          .alignment_a = a.alignment,
+          .alignment_b = b.alignment,
+          .alignment_c = c.alignment,
+          .alignment_out = target.alignment,
+          .type = type,
+          .out = out,
+          .layout = call.layout,
+          .algorithm = chosen_algorithm()};
+}
 struct KeyHash {
   std::size_t operator()(const Key& key) const {
     std::uint64_t hash = static_cast<std::uint64_t>(key.type) << 16 | static_cast<std::uint64_t>(key.out) << 8 |
@@ -196,8 +215,7 @@ constexpr Attribute kAttributes[] = {{&Algorithm::tile, CUBLASLT_ALGO_CONFIG_TIL
                                      {&Algorithm::inner_shape, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2},
                                      {&Algorithm::cluster_shape, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2}};
 
-/// Makes `x` the plan's algorithm if cuBLASLt takes it for these matrices. It looks at shapes and pitches, and leaves
-/// it to the caller that they are aligned.
+/// Makes `x` the plan's algorithm if it is for these matrices. cuBLASLt's own check knows nothing of their alignment.
 bool take(Plan& plan, const Algorithm& x, const Key& key, cublasLtHandle_t handle) {
   for (const std::int64_t alignment : {key.alignment_a, key.alignment_b, key.alignment_c, key.alignment_out})
     if (alignment < kMaxAlignment) return false;
@@ -306,22 +324,7 @@ void matmul(const char* op, const ConstMatrix& a, const ConstMatrix& b, Layout l
   }
 
   const Side left = side_of(a), right = side_of(b), target = side_of(out), addend = beta != 0 ? side_of(c) : target;
-  const Key key{.device = device.number,
-                .m = call.m,
-                .n = call.n,
-                .k = call.k,
-                .pitch_a = left.pitch,
-                .pitch_b = right.pitch,
-                .pitch_c = addend.pitch,
-                .pitch_out = target.pitch,
-                .alignment_a = left.alignment,
-                .alignment_b = right.alignment,
-                .alignment_c = addend.alignment,
-                .alignment_out = target.alignment,
-                .type = a.dtype,
-                .out = out_type,
-                .layout = layout,
-                .algorithm = chosen_algorithm()};
+  const Key key = key_of(device.number, call, a.dtype, out_type, left, right, addend, target);
   cublasLtHandle_t handle = handle_of(device.number, call);
   const Plan& plan = plan_of(key, device.chip, handle, call);
   const Workspace workspace(plan.workspace, stream, op);
@@ -337,22 +340,9 @@ std::vector<Algorithm> algorithms(const char* op, DType type, DType out, Layout 
                                   std::int64_t k) {
   const Call call{op, m, n, k, layout};
   const detail::Device device = detail::current_device(call);
-  const Key key{.device = device.number,
-                .m = m,
-                .n = n,
-                .k = k,
-                .pitch_a = layout == Layout::tn ? m : k,
-                .pitch_b = layout == Layout::nt ? k : n,
-                .pitch_c = n,
-                .pitch_out = n,
-                .alignment_a = kMaxAlignment,
-                .alignment_b = kMaxAlignment,
-                .alignment_c = kMaxAlignment,
-                .alignment_out = kMaxAlignment,
-                .type = type,
-                .out = out,
-                .layout = layout,
-                .algorithm = {}};
+  const auto side = [](std::int64_t pitch) { return Side{nullptr, pitch, kMaxAlignment}; };
+  const Key key = key_of(device.number, call, type, out, side(layout == Layout::tn ? m : k),
+                         side(layout == Layout::nt ? k : n), side(n), side(n));
   constexpr int kMost = 16;
   cublasLtHandle_t handle = handle_of(device.number, call);
   Plan plan;

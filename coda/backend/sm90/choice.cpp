@@ -122,7 +122,7 @@ Entry read_entry(const json& record, const std::string& where) {
   e.program = r.string("program");
   e.layout = static_cast<Layout>(r.one_of("layout", {"nt", "nn", "tn"}));
   e.m = r.integer("m", 1, kMostSide), e.n = r.integer("n", 1, kMostSide), e.k = r.integer("k", 1, kMostSide);
-  if (e.program == product_name(DType::bf16) || e.program == product_name(DType::fp32)) {
+  if (is_product(e.program)) {
     e.choice.way = Way::unfused;
     if (!r.is_null("algorithm")) e.algorithm = read_algorithm(r.object("algorithm"));
     e.ms = r.milliseconds("ms"), e.rule_ms = e.unfused_ms = r.milliseconds("rule_ms");

@@ -138,6 +138,9 @@ struct Entry {
 
 /// The name under which the table has products that no program follows: by the type of what they write, 16 bits or 32.
 constexpr std::string_view product_name(DType out) { return out == DType::fp32 ? "product_fp32" : "product"; }
+constexpr bool is_product(std::string_view name) {
+  return name == product_name(DType::bf16) || name == product_name(DType::fp32);
+}
 
 /// Measured shapes. Never changed while it is in use, so that it is read without a lock.
 class Table {

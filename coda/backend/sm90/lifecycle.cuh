@@ -53,7 +53,6 @@ struct Lifecycle {
   }
   template <int Patches, class T, class Words>
   CODA_DEVICE void load_columns(const HeadVector<T>& p, int col, Words& words) const {
-    using Element = std::remove_const_t<T>;
     if constexpr (std::is_same_v<G, Quad>) {  // a patch is in one head
       CODA_UNROLL for (int patch = 0; patch < Patches; ++patch) {
         const int first = col + patch * kPatchN;
@@ -63,22 +62,23 @@ struct Lifecycle {
                                         words[patch] + j * kChunkWords<Quad>);
         }
       }
-      return;
+    } else {
+      using Element = std::remove_const_t<T>;
+      each_chunk<Patches>(col, words, [&](int column, std::uint32_t* chunk) {
+        float x[G::kColumns];
+        HeadWalk walk(column, p.head_dim);
+        CODA_UNROLL for (int i = 0; i < G::kColumns; i += 2) {
+          const bool normed = column + i < p.columns && column + i < at.cols;
+          const T* weight = (column + i < p.q_columns ? p.q : p.k) + walk.column;
+          x[i] = normed ? static_cast<float>(weight[0]) : 1.f;
+          x[i + 1] = normed ? static_cast<float>(weight[1]) : 1.f;
+          walk.template advance<G>(2);
+        }
+        std::uint32_t w[kWords<Element, G::kColumns>];
+        to_words<Element, G::kColumns>(x, w);
+        CODA_UNROLL for (int i = 0; i < kWords<Element, G::kColumns>; ++i) chunk[i] = w[i];
+      });
     }
-    each_chunk<Patches>(col, words, [&](int column, std::uint32_t* chunk) {
-      float x[G::kColumns];
-      HeadWalk walk(column, p.head_dim);
-      CODA_UNROLL for (int i = 0; i < G::kColumns; i += 2) {
-        const bool normed = column + i < p.columns && column + i < at.cols;
-        const T* weight = (column + i < p.q_columns ? p.q : p.k) + walk.column;
-        x[i] = normed ? static_cast<float>(weight[0]) : 1.f;
-        x[i + 1] = normed ? static_cast<float>(weight[1]) : 1.f;
-        walk.template advance<G>(2);
-      }
-      std::uint32_t w[kWords<Element, G::kColumns>];
-      to_words<Element, G::kColumns>(x, w);
-      CODA_UNROLL for (int i = 0; i < kWords<Element, G::kColumns>; ++i) chunk[i] = w[i];
-    });
   }
 
   // -- begin and end of a block of partial results

@@ -27,7 +27,7 @@ std::vector<KernelRecord> measure(const Group& g, const Meter& meter, int rounds
   add("bare", [&](void* on) { bare.run(on); });
   for (const Program* p : g.programs) {
     add(p->name, [&](void* on) { p->run(arguments, g.layout, on); });
-    if (!g.both_ways || p->is_product()) continue;
+    if (!g.both_ways || sm90::is_product(p->tunes)) continue;
     for (const auto way : {sm90::Way::fused, sm90::Way::unfused})
       add(p->name + std::string("_") + sm90::name_of(way), [&](void* on) {
         sm90::set_way(way);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "coda/cli/shape.h"
@@ -59,9 +58,6 @@ struct Program {
   const char* tunes;  // the name in the table of measured shapes that it stands for; empty if another program does
   void (*run)(const Arguments& x, Layout layout, void* stream);
   std::int64_t columns = 1;  // N must be a multiple of it
-
-  /// Whether it is cuBLASLt's alone.
-  bool is_product() const { return std::string_view(tunes).starts_with("product"); }
 };
 const std::vector<Program>& programs();
 /// Null if there is none of this name.
