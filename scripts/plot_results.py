@@ -7,7 +7,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from results import IMAGES, MODELS, few_rows, layer_peers, load, model_ratios, squares
+from results import IMAGES, LAYOUTS, MODELS, few_rows, layer_peers, load, model_ratios, squares
 
 OURS = "CODA"
 COLORS = {
@@ -78,7 +78,7 @@ def peers_from(peers: dict | None) -> str:
 
 def plot_kernels(run: dict, peers: dict | None) -> None:
     programs, sizes, by = squares(run)
-    names = [f"{p} ({layout})" for p in programs for layout in ("nt", "nn") if (p, layout, sizes[0]) in by]
+    names = [f"{p} ({layout})" for p in programs for layout in LAYOUTS if (p, layout, sizes[0]) in by]
     bars = []  # one for each size: groups of grouped_bars
     for size in sizes:
         groups = {OURS: {f"{p} ({layout})": r["ratio"] for (p, layout, m), r in by.items() if m == size}}
@@ -93,7 +93,7 @@ def plot_kernels(run: dict, peers: dict | None) -> None:
         grouped_bars(axes, rows, groups, COLORS)
         axes.set_title(f"M = N = K = {size}")
     panels[len(sizes) // 2].set_xlabel(SPEED)
-    panels[0].set_ylabel("program (nt: A Bᵀ, nn: A B)")
+    panels[0].set_ylabel(f"program ({', '.join(f'{key}: {product}' for key, product in LAYOUTS.items())})")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower right", ncols=len(COLORS), fontsize=7)
     figure.suptitle(f"Programs beside their bare product; longer is faster; {measured_on(run)}{peers_from(peers)}")
     save(figure, "kernels")

@@ -16,6 +16,7 @@ MODELS = {
     "Qwen3-8B": (4096, 12288, 32, 8, 128, 151936),
 }
 MODEL_ROWS = 16384
+LAYOUTS = {"nt": "A·Bᵀ", "nn": "A·B", "tn": "Aᵀ·B"}
 
 
 def load(name: str, device: str = DEVICE) -> dict | None:
@@ -31,22 +32,26 @@ def squares(run: dict) -> tuple[list[str], list[int], dict]:
     return list(dict.fromkeys(r["program"] for r in records)), sorted({r["m"] for r in records}), by
 
 
-def model_products(model: str) -> list[tuple[str, str, int, int]]:
-    """Label, program, N and K of the products that a model has."""
+def model_products(model: str) -> list[tuple[str, str, int, int, int]]:
+    """Label, program, M, N and K of the products that a model has."""
     hidden, ffn, heads, kv, dim, vocabulary = MODELS[model]
-    attention, qkv = heads * dim, (heads + 2 * kv) * dim
+    attention, qkv, rows = heads * dim, (heads + 2 * kv) * dim, MODEL_ROWS
     return [
-        ("gemm_rms_rope, QKV", "gemm_rms_rope", qkv, hidden),
-        ("gemm_rms_qknorm_rope, QKV", "gemm_rms_qknorm_rope", qkv, hidden),
-        ("gemm_residual_rms, attention's output", "gemm_residual_rms", hidden, attention),
-        ("gemm_rms_swiglu, gate and up", "gemm_rms_swiglu", 2 * ffn, hidden),
-        ("gemm_residual_rms, down", "gemm_residual_rms", hidden, ffn),
-        ("gemm_lse, head", "gemm_lse", vocabulary, hidden),
-        ("gemm_lse_without_logits, head", "gemm_lse_without_logits", vocabulary, hidden),
-        ("gemm_cross_entropy_backward, head by 4096", "gemm_cross_entropy_backward", 4096, hidden),
-        ("gemm_swiglu_backward, down", "gemm_swiglu_backward", ffn, hidden),
-        ("gemm_rms_backward, gate and up", "gemm_rms_backward", hidden, 2 * ffn),
-        ("gemm_rms_backward, QKV", "gemm_rms_backward", hidden, qkv),
+        ("gemm_rms_rope, QKV", "gemm_rms_rope", rows, qkv, hidden),
+        ("gemm_rms_qknorm_rope, QKV", "gemm_rms_qknorm_rope", rows, qkv, hidden),
+        ("gemm_residual_rms, attention's output", "gemm_residual_rms", rows, hidden, attention),
+        ("gemm_rms_swiglu, gate and up", "gemm_rms_swiglu", rows, 2 * ffn, hidden),
+        ("gemm_residual_rms, down", "gemm_residual_rms", rows, hidden, ffn),
+        ("gemm_lse, head", "gemm_lse", rows, vocabulary, hidden),
+        ("gemm_lse_without_logits, head", "gemm_lse_without_logits", rows, vocabulary, hidden),
+        ("gemm_cross_entropy_backward, head by 4096", "gemm_cross_entropy_backward", rows, 4096, hidden),
+        ("gemm_swiglu_backward, down", "gemm_swiglu_backward", rows, ffn, hidden),
+        ("gemm_rms_backward, gate and up", "gemm_rms_backward", rows, hidden, 2 * ffn),
+        ("gemm_rms_backward, QKV", "gemm_rms_backward", rows, hidden, qkv),
+        ("gemm_weight_gradient, QKV", "gemm_weight_gradient", qkv, hidden, rows),
+        ("gemm_weight_gradient, attention's output", "gemm_weight_gradient", hidden, attention, rows),
+        ("gemm_weight_gradient, gate and up", "gemm_weight_gradient", 2 * ffn, hidden, rows),
+        ("gemm_weight_gradient, down", "gemm_weight_gradient", hidden, ffn, rows),
     ]
 
 
@@ -55,8 +60,8 @@ def model_ratios(run: dict) -> dict[str, dict[str, float]]:
     by = {(r["program"], r["m"], r["n"], r["k"]): r["ratio"] for r in run["records"]}
     out: dict[str, dict[str, float]] = {}
     for model in MODELS:
-        for label, program, n, k in model_products(model):
-            ratio = by.get((program, MODEL_ROWS, n, k))
+        for label, *product in model_products(model):
+            ratio = by.get(tuple(product))
             if ratio is not None:
                 out.setdefault(label, {})[model] = ratio
     return out
