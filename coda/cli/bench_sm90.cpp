@@ -234,9 +234,9 @@ class Bench {
     }
     if (all.empty())
       throw Error(Status::unsupported, "bench: no program takes these shapes, or they do not fit in memory");
-    finish("kernels", {{"method", fmt::format("graph replay, L2 flushed before each, interleaved, median of up to {}; "
-                                              "ratio = cublaslt_ms / ms",
-                                              rounds)},
+    finish("kernels", {{"method", fmt::format("graph replay, L2 flushed before each, interleaved, median of up to {} "
+                                              "behind {:.0f} ms of the same; ratio = cublaslt_ms / ms",
+                                              rounds, bench::kWarmUpMs)},
                        {"records", all}});
   }
   void layer() {
@@ -246,10 +246,12 @@ class Bench {
         "layer", bench::layers(), [](const bench::Layer& l) { return fmt::format("{} / {}", l.hidden, l.ffn); },
         [&](const bench::Layer& l) { append(records, bench::measure(l, meter_, rounds)); });
     show(records);
-    finish("layer", {{"method", fmt::format("graph replay, L2 flushed before each, interleaved, median of {}; ratio = "
-                                            "gemms_ms / ms; gradients of weights written in bf16",
-                                            rounds)},
-                     {"records", records}});
+    finish("layer",
+           {{"method", fmt::format("graph replay, L2 flushed before each, interleaved, median of {} behind {:.0f} "
+                                   "ms of the same; ratio = gemms_ms / ms; gradients of weights written in "
+                                   "bf16",
+                                   rounds, bench::kWarmUpMs)},
+            {"records", records}});
   }
 
   /// Each of a list in turn; Ctrl-C stops between two.

@@ -88,7 +88,7 @@ struct QkNormRopeBackward {
   CODA_FN void operator()(Tile& tile, auto) const {
     auto z = tile.load(preact), r = map(Rsqrt{}, tile.load(square)), n = z * r;
     auto back = pairwise(tile.load(dy), tile.load(rope), RotateBack{});
-    auto d = r * (back * tile.load(weight) - n * r * tile.load(gz));
+    auto d = r * (back * tile.load(weight) - z * (r * r * tile.load(gz)));
     tile.store(dz, d);
     tile.reduce(dweight, back * n);
     dot(tile, z, d);

@@ -55,14 +55,21 @@ class Large {
     guard_ = byte;
   }
 
+  std::vector<double> row(std::int64_t m) const {
+    std::vector<unsigned char> bytes(static_cast<std::size_t>(cols_ * size()));
+    memory_.download(bytes.data(), bytes.size(), static_cast<std::size_t>(kGuard + m * pitch_ * size()));
+    std::vector<double> values(static_cast<std::size_t>(cols_));
+    for (std::int64_t n = 0; n < cols_; ++n)
+      values[static_cast<std::size_t>(n)] = load_element(bytes.data() + n * size(), type_);
+    return values;
+  }
   /// Rows kRows of it against expected(row, column), and the zones round it.
   template <class F>
   void expect(const char* name, const F& expected, double relative = 0) const {
-    std::vector<unsigned char> row(static_cast<std::size_t>(cols_ * size()));
     for (const std::int64_t m : kRows) {
-      memory_.download(row.data(), row.size(), static_cast<std::size_t>(kGuard + m * pitch_ * size()));
+      const std::vector<double> values = row(m);
       for (std::int64_t n = 0; n < cols_; ++n) {
-        const double x = load_element(row.data() + n * size(), type_), y = expected(m, n);
+        const double x = values[static_cast<std::size_t>(n)], y = expected(m, n);
         ASSERT_TRUE(std::fabs(x - y) <= relative * std::fabs(y))
             << name << ": got " << x << ", expected " << y << " at row " << m << ", column " << n;
       }
@@ -231,6 +238,31 @@ TEST_F(LargeOutputs, OfCast) {
   in.fill(0x40);
   ops::cast({.in = in.matrix(), .out = out.matrix(), .on = kHopper});
   out.expect("out", [](std::int64_t, std::int64_t) { return 3.0; });
+}
+
+/// 2^31 bytes from a row to the next. `far` and `near`: the same matrix.
+TEST_F(LargeOutputs, WhoseRowsLieGigabytesApart) {
+  constexpr std::int64_t kRowsHere = 2, kDim = 64, kWidth = 2 * kDim, kFar = std::int64_t{1} << 30;
+  const auto some = [](std::int64_t m, std::int64_t n) { return static_cast<double>((5 * m + 3 * n) % 7 - 3); };
+  const Large preact(DType::bf16, kRowsHere, kWidth, some), dy(DType::bf16, kRowsHere, kWidth, some),
+      weight(DType::bf16, kDim, 1, some), table(DType::fp32, kRowsHere, kDim, some);
+  Large near(DType::bf16, kRowsHere, kWidth), far(DType::bf16, kRowsHere, kWidth, kFar);
+  for (const Large* dz : {&near, &far}) {
+    ops::qknorm_rope_backward({.preact = preact.matrix(),
+                               .dy = dy.matrix(),
+                               .heads = {.q = 1, .k = 1, .v = 0, .head_dim = kDim, .table = table.matrix()},
+                               .q_weight = weight.vector(),
+                               .k_weight = weight.vector(),
+                               .dz = dz->matrix(),
+                               .on = kHopper});
+  }
+  for (std::int64_t m = 0; m < kRowsHere; ++m) {
+    const std::vector<double> expected = near.row(m), got = far.row(m);
+    for (std::int64_t n = 0; n < kWidth; ++n) {
+      const auto i = static_cast<std::size_t>(n);
+      ASSERT_NEAR(got[i], expected[i], 0x1p-6 * std::fabs(expected[i])) << "row " << m << ", column " << n;
+    }
+  }
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ empty = tests("extremes_test", "Extremes.EmptySides*", "gemm_residual")
 without_growth = ("threads_test", "Threads.Neither*", "CODA_TEST_CALLS=200")
 algorithms = tests("matmul_test", "Matmul.*algorithm*")
 large_bias = tests("large_test", "LargeOutputs.OfGemm")
+large_rows = tests("large_test", "LargeOutputs.WhoseRows*")
 large_residual = tests("large_test", "LargeOutputs.OfGemmResidual")
 
 FRAGMENT = "fragment.cuh"
@@ -107,9 +108,14 @@ FAULTS = [
         "const int left = valid + 1 - Count * lane;",
         "embedding",
     ),
-    (FRAGMENT, "if (i < left) out[i] = T(f.v[i]);", "if (i + 1 < left) out[i] = T(f.v[i]);", "embedding"),
+    (FRAGMENT, "if (i < left) row[Count * lane + i]", "if (i + 1 < left) row[Count * lane + i]", "embedding"),
     (FRAGMENT, "static_cast<float>(row[Count * lane + i])", "static_cast<float>(row[Count * lane])", "embedding"),
-    (FRAGMENT, "(row + Count * lane)[i];", "(row + Count * lane)[0];", "gemm_apply"),
+    (
+        FRAGMENT,
+        "reinterpret_cast<const Access*>(first)[i];",
+        "reinterpret_cast<const Access*>(first)[0];",
+        "gemm_apply",
+    ),
     # ---- ports on a tile
     (
         TILE,
@@ -123,14 +129,14 @@ FAULTS = [
     (TILE, "x[c] = static_cast<float>(p[c]);", "x[c] = static_cast<float>(p[0]);", "embedding"),
     (TILE, "return filled<Width::Same>(p.reg[slot_]);", "return filled<Width::Same>(p.reg[0]);", "norm"),
     (TILE, "index < 0 || index >= p.rows", "index < 0", "embedding", tokens),
-    (TILE, "p.data + index * p.pitch + col_, words", "p.data + index * p.pitch, words", "embedding"),
+    (TILE, "index * p.pitch + run_column()), words", "index * p.pitch), words", "embedding"),
     (TILE, "(i) == hot ? 1.f : 0.f", "(i) == hot + 1 ? 1.f : 0.f", "cross_entropy"),
     (TILE, "head += column >= h * p.head_dim;", "head += column > h * p.head_dim;", "qknorm"),
     (TILE, "? mean + p.eps : p.otherwise", "? mean : p.otherwise", "qknorm", tiny_inputs),
     (
         TILE,
-        "static_cast<std::int64_t>(position) * p.head_dim",
-        "static_cast<std::int64_t>(position ^ 1) * p.head_dim",
+        "rows_behind(p.table, p.head_dim, position)",
+        "rows_behind(p.table, p.head_dim, position ^ 1)",
         "rope_back",
     ),
     (
@@ -351,7 +357,15 @@ FAULTS = [
     # ---- the program behind a product
     (APPLY, "for (int i = lane; i < head_dim;", "for (int i = lane + Run<false>::kLanes; i < head_dim;", "qknorm_back"),
     (APPLY, "means[slot * row.stride + head] =", "means[head] =", "qknorm_back"),
-    (APPLY, "min(extent.cols, at.col + extent.tiles * extent.tile_n);", "extent.cols;", "qknorm_back"),
+    (
+        APPLY,
+        "min(extent.cols, at.col + (Cover::kSideBySide ? 1 : extent.tiles) * extent.tile_n);",
+        "extent.cols;",
+        "qknorm_back",
+    ),
+    (APPLY, "    block_n += run / rows_at_once;\n", "", "qknorm_back"),
+    (APPLY, "    thread_row %= rows_at_once;\n", "", "qknorm_back"),
+    (APPLY, " || (Cover::kSideBySide && at.col >= extent.cols)", "", "qknorm_back"),
     (APPLY, "end_block(block_n + t + b);", "end_block(block_n + t);", "cross_entropy"),
     (APPLY, "accumulator(0, col(b));", "accumulator(0, col(0));", "erf_apply"),
     (APPLY, "          if (col(b) >= at.cols) break;\n", "", "rope_back"),
@@ -363,12 +377,12 @@ FAULTS = [
     ),
     (
         APPLY,
-        "if (bit < lanes) sum += other;",
-        "if (bit < lanes / 2) sum += other;",
+        "if (bit < lanes) x += other;",
+        "if (bit < lanes / 2) x += other;",
         "qknorm_back",
     ),
-    (APPLY, "own, first + i, Run<false>::kLanes);", "own, i, Run<false>::kLanes);", "qknorm_back"),
-    (APPLY, "          for (float& sum : head_sums) sum = 0;\n", "", "qknorm_back"),
+    (APPLY, "own[slot], first + i, Run<false>::kLanes);", "own[slot], i, Run<false>::kLanes);", "qknorm_back"),
+    (APPLY, "          CODA_UNROLL for (float& sum : head_sums) sum = 0;\n", "", "qknorm_back"),
     (
         APPLY,
         "extent.first_row + block_m * Cover::kRows;",
@@ -376,12 +390,19 @@ FAULTS = [
         "gemm",
         large_bias,
     ),
-    (APPLY, "for (int row = 1; row < kApplyRows; ++row)", "for (int row = 2; row < kApplyRows; ++row)", "fold_apply"),
+    (
+        APPLY,
+        "for (int row = 1; row < rows_at_once; ++row)",
+        "for (int row = 2; row < rows_at_once; ++row)",
+        "fold_apply",
+    ),
     (APPLY, "port.data[tile_row / kTileM * port.pitch + col] = sum;", "port.data[col] = sum;", "fold_apply"),
-    (APPLY, "      __syncthreads();\n      const int column", "      const int column", "fold_apply"),
+    (APPLY, "fold_memory[first_run + row][column]", "fold_memory[row][column]", "qknorm_back"),
+    (APPLY, "      __syncthreads();\n      // A thread for", "      // A thread for", "fold_apply"),
     (APPLY, "ragged = call.n % 8 != 0 ||", "ragged =", "embedding"),
     (APPLY, "ceil_div(tiles_n, extent.tiles);", "tiles_n / extent.tiles;", "embedding"),
-    (APPLY, "!ports_aligned(program, call.m);", "false;", "embedding"),
+    (APPLY, "!ports_aligned(program, call.m) ||", "", "embedding"),
+    (APPLY, " || !rows_are_near(program, call.n)", "", "qknorm_back", large_rows),
     (APPLY, "ceil_div(last - first, Cover::kRows)", "ceil_div(last - first, 2 * Cover::kRows)", "embedding"),
     (PRODUCT, "if (call.m == 0 || call.n == 0) return;", "", "residual", empty),
     # ---- the small kernels
@@ -419,7 +440,7 @@ FAULTS = [
     (TABLE, "partial = goes_on || (ends_here && begun);", "partial = goes_on;", "table"),
     (TABLE, "if (writes[u] && !partial) {", "if (writes[u]) {", "table"),
     (TABLE, "const bool there = first + lane < gradient.rows && ", "const bool there = ", "table"),
-    (TABLE, "row = gradient.row[place];", "row = place;", "table"),
+    (TABLE, "row = row_of(gradient.place[place]);", "row = place;", "table"),
     (TABLE, "        sum[unit] = {};\n", "", "table"),
     (TABLE, "gradient.partial_row(behind + from + u, false)", "gradient.partial_row(behind + from + u, true)", "table"),
     (TABLE, "(first == 0 || !gradient.same_token(next, first - 1))", "first == 0", "table"),

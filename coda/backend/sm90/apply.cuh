@@ -24,6 +24,9 @@ inline constexpr int kApplyRows = kApplyThreads / Run<false>::kLanes;  // at onc
 inline constexpr int kMaxHeads = static_cast<int>(kTileN) / 2;
 /// Tiles of a thread block at most.
 inline constexpr int kMostTiles = 16;
+/// Tiles that a thread block works on at a time where a program has heads: all of a row use the same angles, which its
+/// warps find in the L1 cache then.
+inline constexpr int kHeadTiles = 4;
 
 /// Rows [first_row, last_row) of a matrix of `cols` columns, in tiles of kTileM x tile_n, `tiles` of them side by side
 /// to a thread block. `acc` is row first_row of the accumulator, if there is a product.
@@ -62,15 +65,19 @@ struct Cover {
   static constexpr int kRows = kAlongN ? kApplyRows : static_cast<int>(kTileM);
   static constexpr int kSlots = kAlongN ? 1 : kBatch;
   static constexpr int kBlocks = Ragged ? 1 : HasProduct ? 2 : kApplyBlocks<Program>;
-  static CODA_DEVICE int row(const Position& at, int slot) { return at.row + slot * kApplyRows; }
+  /// Whether a block works on its tiles at the same time, on fewer rows of each, or on one after the other.
+  static constexpr bool kSideBySide = kHasHeadMeans<Program> && !Ragged;
+  static CODA_DEVICE int row(const Position& at, int slot) { return at.row + slot * at.slot_rows; }
 
   /// Tiles side by side of a block: what a block's rows have in common is read before all else, so the fewest blocks
-  /// that fill the chip, as far as kMostTiles goes.
+  /// that fill the chip, as far as kMostTiles goes; or kHeadTiles, if they fill it.
   static int tiles(std::int64_t rows, std::int64_t tiles_n, int multiprocessors) {
-    if (!kAlongN) return 1;
-    if (const int chosen = chosen_tiles(); chosen > 0) return std::min(chosen, kMostTiles);
+    if (!kAlongN && !kSideBySide) return 1;
+    const int chosen = chosen_tiles();
     const std::int64_t at_once = std::int64_t{kBlocks} * multiprocessors;
     const std::int64_t wanted = ceil_div(ceil_div(rows, kRows) * tiles_n, at_once);
+    if (kSideBySide) return (chosen > 0 ? chosen : wanted) >= kHeadTiles ? kHeadTiles : 1;
+    if (chosen > 0) return std::min(chosen, kMostTiles);
     const std::int64_t blocks_n = ceil_div(tiles_n, std::min<std::int64_t>(wanted, kMostTiles));
     return static_cast<int>(ceil_div(tiles_n, blocks_n));
   }
@@ -90,21 +97,26 @@ CODA_DEVICE void mean_of_heads(const HeadRow& row, float* means, int lane, int h
   }
   __syncwarp();
 }
-/// The sum over the `lanes` lanes of lane's head.
-CODA_DEVICE float sum_of_head(float own, int lane, int lanes) {
-  float sum = own;
+/// Makes of each lane's values the sums over the `lanes` lanes of its head.
+CODA_DEVICE void sum_heads(float (&own)[kHeadSlots], int lane, int lanes) {
   if ((lanes & (lanes - 1)) == 0) {
     CODA_UNROLL for (int bit = 1; bit < Run<false>::kLanes; bit *= 2) {
-      const float other = __shfl_xor_sync(0xffffffffu, sum, bit);
-      if (bit < lanes) sum += other;
+      CODA_UNROLL for (float& x : own) {
+        const float other = __shfl_xor_sync(0xffffffffu, x, bit);
+        if (bit < lanes) x += other;
+      }
     }
-    return sum;
+    return;
   }
-  sum = 0;
+  float sum[kHeadSlots] = {};
   const int first = lane / lanes * lanes;
 #pragma unroll 1
-  for (int i = 0; i < lanes; ++i) sum += __shfl_sync(0xffffffffu, own, first + i, Run<false>::kLanes);
-  return sum;
+  for (int i = 0; i < lanes; ++i) {
+    CODA_UNROLL for (int slot = 0; slot < kHeadSlots; ++slot) {
+      sum[slot] += __shfl_sync(0xffffffffu, own[slot], first + i, Run<false>::kLanes);
+    }
+  }
+  CODA_UNROLL for (int slot = 0; slot < kHeadSlots; ++slot) own[slot] = sum[slot];
 }
 
 template <class Program, bool HasProduct, bool Ragged>
@@ -123,14 +135,22 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
   const int tiles_n = (extent.cols + extent.tile_n - 1) / extent.tile_n;
   const int blocks_n = (tiles_n + extent.tiles - 1) / extent.tiles;
   const int block_m = static_cast<int>(blockIdx.x) / blocks_n;
-  const int block_n = static_cast<int>(blockIdx.x) % blocks_n * extent.tiles;  // its first tile
-  const int thread_row = static_cast<int>(threadIdx.x) / G::kLanes;
+  const int run = static_cast<int>(threadIdx.x) / G::kLanes;  // which one of the block
+  int rows_at_once = kApplyRows, thread_row = run;
+  int block_n = static_cast<int>(blockIdx.x) % blocks_n * extent.tiles;  // the thread's first tile
+  const int first_col = block_n * extent.tile_n;
+  if constexpr (Cover::kSideBySide) {
+    rows_at_once /= extent.tiles;
+    thread_row %= rows_at_once;
+    block_n += run / rows_at_once;
+  }
   const Program program = params;
   Position at;
   at.lane = static_cast<int>(threadIdx.x) % G::kLanes;
   at.col = block_n * extent.tile_n;
-  at.cols = min(extent.cols, at.col + extent.tiles * extent.tile_n);
+  at.cols = min(extent.cols, at.col + (Cover::kSideBySide ? 1 : extent.tiles) * extent.tile_n);
   at.rows = extent.last_row;
+  at.slot_rows = rows_at_once;
   if (const int head_dim = head_dim_of(program); head_dim > 0)
     at.head_column = (at.col + G::kColumns * at.lane) % head_dim;
   const int tile_row = extent.first_row + block_m * Cover::kRows;
@@ -164,16 +184,17 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
     heads.width = extent.tile_n;
     heads.stride = kMaxHeads;
     const int one = kHeadSlots * (extent.tile_n + kMaxHeads);
-    heads.values = head_memory + thread_row * one;
+    heads.values = head_memory + run * one;
     head_means = heads.values + kHeadSlots * extent.tile_n;
   }
   heads.means = head_means;
 
-  constexpr int kStep = Cover::kSlots * kApplyRows;
+  const int step = Cover::kSlots * rows_at_once;
   at.row = tile_row + thread_row;
-  for (int i = 0; i < Cover::kRows; i += kStep, at.row += kStep) {
+  for (int i = 0; i < Cover::kRows; i += step, at.row += step) {
     at.warp_row = at.row - thread_row % 2;
-    if (at.warp_row >= at.rows) break;  // all of the warp, which exchanges values
+    if (at.warp_row >= at.rows || (Cover::kSideBySide && at.col >= extent.cols))
+      break;  // all of the warp, which exchanges values
     Ahead<Program> ahead[kBatch];
     const auto tile_at = [&](int number, int slot, int patch, int col, const Columns& columns) {
       return Sm90Tile<Program, G, kPatches>(program, at, columns, folds, heads, &ahead[number], patch, slot,
@@ -187,8 +208,16 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
       Accumulator acc{};
       if constexpr (HasProduct) {
         const int row = lifecycle.row(slot);
-        const float* from = extent.acc + (row - extent.first_row) * extent.acc_pitch + col;
-        load_row(G(), from, acc, at.lane, row < at.rows ? at.cols - col : 0);
+        if constexpr (Ragged) {
+          const float* from = extent.acc + (row - extent.first_row) * extent.acc_pitch + col;
+          load_row(G(), from, acc, at.lane, row < at.rows ? at.cols - col : 0);
+        } else {
+          const int column = col + G::kColumns * at.lane;
+          std::uint32_t words[Accumulator::count];
+          fetch_run<Accumulator::count>(rows_behind(extent.acc + column, extent.acc_pitch, row - extent.first_row),
+                                        words, row < at.rows && column < at.cols);
+          from_words<float, Accumulator::count>(words, acc.v);
+        }
       }
       return acc;
     };
@@ -226,10 +255,11 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
       CODA_UNROLL for (int slot = 0; slot < kBatch; ++slot) {
         const auto tile = tile_at(slot, slot, 0, at.col, shared_columns);
         if constexpr (kFirstPass) {
-          const int head_dim = head_dim_of(program), lanes = head_dim / G::kColumns;
-          for (float& sum : head_sums) sum = 0;
+          const int head_dim = head_dim_of(program);
+          CODA_UNROLL for (float& sum : head_sums) sum = 0;
           program.first(tile, acc[slot]);
-          for (float& sum : head_sums) sum = sum_of_head(sum, at.lane, lanes) * (1.f / static_cast<float>(head_dim));
+          sum_heads(head_sums, at.lane, head_dim / G::kColumns);
+          CODA_UNROLL for (float& sum : head_sums) sum *= 1.f / static_cast<float>(head_dim);
         }
         program(tile, acc[slot]);
       }
@@ -258,13 +288,17 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
       if (patch > 0 && patch * G::kPatchN >= extent.tile_n) break;
       __syncthreads();
       CODA_UNROLL for (int i = 0; i < Accumulator::count; ++i) {
-        fold_memory[thread_row][G::kColumns * at.lane + i] = folds.v[fold][patch][i];
+        fold_memory[run][G::kColumns * at.lane + i] = folds.v[fold][patch][i];
       }
       __syncthreads();
-      const int column = static_cast<int>(threadIdx.x), col = at.col + patch * G::kPatchN + column;
-      if (column < G::kPatchN && col < at.cols && port.data) {
-        float sum = fold_memory[0][column];
-        for (int row = 1; row < kApplyRows; ++row) sum = Op::fold(sum, fold_memory[row][column]);
+      // A thread for each column of the block's tiles.
+      const int tiles = Cover::kSideBySide ? extent.tiles : 1;
+      for (int i = static_cast<int>(threadIdx.x); i < tiles * G::kPatchN && port.data; i += kApplyThreads) {
+        const int tile = i / G::kPatchN, column = i % G::kPatchN, first_run = tile * rows_at_once;
+        const int tile_col = first_col + tile * extent.tile_n, col = tile_col + patch * G::kPatchN + column;
+        if (col >= min(extent.cols, tile_col + extent.tile_n)) continue;
+        float sum = fold_memory[first_run][column];
+        for (int row = 1; row < rows_at_once; ++row) sum = Op::fold(sum, fold_memory[first_run + row][column]);
         port.data[tile_row / kTileM * port.pitch + col] = sum;
       }
     }
@@ -297,6 +331,17 @@ bool ports_aligned(const Program& program, std::int64_t rows, std::int64_t vecto
   return aligned;
 }
 
+/// Whether rows of all that a program reads and writes begin fewer than kMostRowBytes apart.
+template <class Program>
+bool rows_are_near(const Program& program, std::int64_t acc_pitch) {
+  constexpr std::int64_t kMost = kMostRowBytes / static_cast<std::int64_t>(sizeof(double));
+  bool near = acc_pitch <= kMost;
+  for_each_port(program, [&](const auto& port) {
+    if constexpr (requires { port.pitch; }) near = near && port.pitch <= kMost;
+  });
+  return near;
+}
+
 template <class Program>
 std::int64_t tile_n_for(const Call& call, const Program& program) {
   const int head_dim = head_dim_of(program);
@@ -314,7 +359,7 @@ void launch_apply(const Call& call, const Device& device, const Program& program
                   const float* acc, cudaStream_t stream) {
   const std::int64_t tile_n = tile_n_for(call, program), tiles_n = ceil_div(call.n, tile_n);
   const bool ragged = call.n % 8 != 0 || tile_n % 8 != 0 || tile_n > kTileN || !heads_divide<Run<false>>(program) ||
-                      !ports_aligned(program, call.m);
+                      !ports_aligned(program, call.m) || !rows_are_near(program, call.n);
   Extent extent{static_cast<int>(first),
                 static_cast<int>(last),
                 static_cast<int>(call.n),

@@ -14,6 +14,8 @@
 // In both a pair of columns lies in one thread.
 #pragma once
 
+#include <limits>
+
 #include "coda/epilogue/tile.h"
 
 namespace coda::sm90 {
@@ -268,50 +270,58 @@ CODA_DEVICE void unpack_row(Quad, const std::uint32_t* words, Fragment<float, Co
 template <int Words>
 using AccessOf = std::conditional_t<Words % 4 == 0, uint4, std::conditional_t<Words % 2 == 0, uint2, std::uint32_t>>;
 
-template <bool Ragged, class T, Width W, int Count>
-CODA_DEVICE void store_row(Run<Ragged>, T* row, const Fragment<float, Count, W>& f, int lane, int valid) {
-  T* out = row + Count * lane;
-  const int left = valid - Count * lane;
-  if constexpr (Ragged) {
-    CODA_UNROLL for (int i = 0; i < Count; ++i) {
-      if (i < left) out[i] = T(f.v[i]);
-    }
-  } else if (left > 0) {
-    constexpr int kCount = kWords<T, Count>;
-    using Access = AccessOf<kCount>;
-    alignas(16) std::uint32_t w[kCount];
-    to_words<T, Count>(f.v, w);
-    CODA_UNROLL for (int i = 0; i < kCount * 4 / static_cast<int>(sizeof(Access)); ++i) {
-      reinterpret_cast<Access*>(out)[i] = reinterpret_cast<const Access*>(w)[i];
-    }
+/// Rows of a matrix that is not ragged begin fewer bytes apart.
+inline constexpr std::int64_t kMostRowBytes = std::numeric_limits<int>::max();
+/// What is `rows` rows behind `data`: one instruction, to which the compiler, on its own, does not find from 64-bit
+/// pitches.
+template <class T>
+CODA_DEVICE T* rows_behind(T* data, std::int64_t pitch, int rows) {
+  using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
+  const int row_bytes = static_cast<int>(pitch) * static_cast<int>(sizeof(T));
+  std::int64_t offset;
+  asm("mul.wide.s32 %0, %1, %2;" : "=l"(offset) : "r"(rows), "r"(row_bytes));
+  return reinterpret_cast<T*>(reinterpret_cast<Byte*>(data) + offset);
+}
+
+/// `first`: the thread's first element. Of a row that is not ragged it has all of them, or none.
+template <class T, Width W, int Count>
+CODA_DEVICE void store_run(T* first, const Fragment<float, Count, W>& f, bool inside) {
+  if (!inside) return;
+  constexpr int kCount = kWords<T, Count>;
+  using Access = AccessOf<kCount>;
+  alignas(16) std::uint32_t w[kCount];
+  to_words<T, Count>(f.v, w);
+  CODA_UNROLL for (int i = 0; i < kCount * 4 / static_cast<int>(sizeof(Access)); ++i) {
+    reinterpret_cast<Access*>(first)[i] = reinterpret_cast<const Access*>(w)[i];
   }
 }
-template <class T, Width W, int Count>
-CODA_DEVICE void fetch_row(Run<false>, const T* row, std::uint32_t* words, int lane, int valid) {
-  constexpr int kCount = kRowWords<T, W, Count>;
-  using Access = AccessOf<kCount>;
-  constexpr int kAccesses = kCount * 4 / static_cast<int>(sizeof(Access));
-  const bool inside = valid > Count * lane;
+template <int Words, class T>
+CODA_DEVICE void fetch_run(const T* first, std::uint32_t* words, bool inside) {
+  using Access = AccessOf<Words>;
+  constexpr int kAccesses = Words * 4 / static_cast<int>(sizeof(Access));
   CODA_UNROLL for (int i = 0; i < kAccesses; ++i) {
     Access access{};
-    if (inside) access = reinterpret_cast<const Access*>(row + Count * lane)[i];
-    __builtin_memcpy(words + i * (kCount / kAccesses), &access, sizeof access);
+    if (inside) access = reinterpret_cast<const Access*>(first)[i];
+    __builtin_memcpy(words + i * (Words / kAccesses), &access, sizeof access);
   }
 }
 template <class T, Width W, int Count>
-CODA_DEVICE void unpack_row(Run<false>, const std::uint32_t* words, Fragment<float, Count, W>& f, int) {
-  from_words<T, Count>(words, f.v);
+CODA_DEVICE void store_row(Run<true>, T* row, const Fragment<float, Count, W>& f, int lane, int valid) {
+  const int left = valid - Count * lane;
+  CODA_UNROLL for (int i = 0; i < Count; ++i) {
+    if (i < left) row[Count * lane + i] = T(f.v[i]);
+  }
 }
 template <class T, Width W, int Count>
 CODA_DEVICE void load_row(Run<true>, const T* row, Fragment<float, Count, W>& f, int lane, int valid) {
   const int left = valid - Count * lane;
   CODA_UNROLL for (int i = 0; i < Count; ++i) f.v[i] = i < left ? static_cast<float>(row[Count * lane + i]) : 0.f;
 }
-template <class G, class T, Width W, int Count>
-CODA_DEVICE void load_row(G, const T* row, Fragment<float, Count, W>& f, int lane, int valid) {
+template <class T, Width W, int Count>
+CODA_DEVICE void load_row(Quad, const T* row, Fragment<float, Count, W>& f, int lane, int valid) {
   std::uint32_t words[kRowWords<T, W, Count>];
-  fetch_row<T, W, Count>(G(), row, words, lane, valid);
-  unpack_row<T, W, Count>(G(), words, f, lane);
+  fetch_row<T, W, Count>(Quad(), row, words, lane, valid);
+  unpack_row<T, W, Count>(Quad(), words, f, lane);
 }
 
 }  // namespace coda::sm90

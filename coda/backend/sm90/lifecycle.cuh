@@ -32,8 +32,8 @@ struct Lifecycle {
   CODA_DEVICE void begin_tile(const OneHot& p) const { read_index(p, p.index, p.first_column); }
   CODA_DEVICE void begin_tile(const RotaryTable<float>& p) const {
     each_index(p.position, [&](int s, std::int64_t i) {
-      const bool known = i >= 0 && i < p.rows && i == static_cast<int>(i);
-      p.reg[s] = known ? static_cast<int>(i) : -1;
+      const std::int64_t rows = min(p.rows, std::int64_t{1} << 31);
+      p.reg[s] = static_cast<std::uint64_t>(i) < static_cast<std::uint64_t>(rows) ? static_cast<int>(i) : -1;
     });
   }
   template <class T>
@@ -167,13 +167,14 @@ struct Lifecycle {
   static CODA_DEVICE float other(float x, int bit) { return __shfl_xor_sync(0xffffffffu, x, bit); }
   /// All lanes of the row have the value of slot s; lane 0 writes it.
   CODA_DEVICE void write(float* out, std::int64_t pitch, int s, int block, float x) const {
-    out += (row(0) * pitch + block) + (row(s) - row(0)) * pitch;
     const bool writes = at.lane == 0 && row(s) < at.rows;
     if constexpr (std::is_same_v<G, Quad>) {
+      out += (row(0) * pitch + block) + (row(s) - row(0)) * pitch;
       const std::uint32_t w[1] = {__float_as_uint(x)};
       store_words(out, w, writes);
     } else if (writes) {
-      *out = x;
+      if constexpr (G::kRagged) out[row(s) * pitch + block] = x;
+      else *rows_behind(out + block, pitch, row(s)) = x;
     }
   }
 };

@@ -12,7 +12,7 @@ struct Tuning<GemmNormRope<T>> : Tuning<void> {
 template <class T>
 struct Tuning<GemmNormQkNormRope<T>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 32, 4, 2>;
-  using Others = Configurations<sm90::Config<128, 128, 2, 32, 4, 2, true>>;  // faster where K is small
+  using Others = Configurations<InHalves<Config>>;  // faster where a thread block has few tiles
   static constexpr Layouts kLayouts = kForward;
 };
 

@@ -16,6 +16,7 @@ struct Position {
   int lane;             // among those that share a row
   int tile_n;           // first block of partial results along n
   int head_column = 0;  // inside its attention head, of the tile's first column; of a run, of the thread's first one
+  int slot_rows = 0;    // from a row of a thread's to the next, of runs
 };
 
 /// While all values are -inf the shift is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be NaN.
@@ -224,7 +225,9 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
         return f;
       }
     }
-    if constexpr (kAhead) {
+    if constexpr (kIsRun) {
+      from_words<T, fragment<W>::count>(ahead_words(p), f.v);
+    } else if constexpr (kAhead) {
       unpack_row<T, W, fragment<W>::count>(G(), ahead_words(p), f, at_.lane);
     } else {
       load_row(G(), p.data + offset<W>(p.pitch), f, at_.lane, p.data && inside() ? width<W>() : 0);
@@ -237,8 +240,8 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
     const std::int64_t index = p.reg[slot_];
     if (index < 0 || index >= p.rows) return filled<Width::Same>(kNan);
     fragment<Width::Same> f;
-    if constexpr (std::is_same_v<G, Run<false>>) {
-      unpack_row<T, Width::Same, f.count>(G(), ahead_words(p), f, at_.lane);
+    if constexpr (kIsRun) {
+      from_words<T, f.count>(ahead_words(p), f.v);
     } else {
       load_row(G(), p.data + index * p.pitch + col_, f, at_.lane, inside() ? width<Width::Same>() : 0);
     }
@@ -274,8 +277,8 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
       const float mean = means[head];  // there is one in any case, and a branch would cost more
       return filled<Width::Same>(col_ < p.columns ? mean + p.eps : p.otherwise);
     }
-    if constexpr (std::is_same_v<G, Run<false>>) {  // all of a lane's columns are in one head
-      return filled<Width::Same>(col_ + G::kColumns * at_.lane < p.columns ? means[0] + p.eps : p.otherwise);
+    if constexpr (kIsRun) {  // all of a lane's columns are in one head
+      return filled<Width::Same>(run_column() < p.columns ? means[0] + p.eps : p.otherwise);
     }
     each_pair(p.head_dim, [&](int i, int column, const HeadWalk& at) {
       f.v[i] = f.v[i + 1] = column < p.columns ? means[at.head - at_.col / p.head_dim] + p.eps : p.otherwise;
@@ -290,7 +293,7 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   CODA_DEVICE void fetch_port(const RotaryTable<float>& p, std::uint32_t* words) const {
     const int position = p.reg[slot_];
     const bool known = position >= 0;
-    const float* row = p.table + static_cast<std::int64_t>(position) * p.head_dim;
+    const float* row = rows_behind(p.table, p.head_dim, position);
     // (cos, sin) of pairs, the first of them word i: (1, 0) where nothing is rotated, NaN where the table has no such
     // row.
     const auto ask = [&]<int Count>(std::integral_constant<int, Count>, int i, bool rotated, int column_of_head) {
@@ -299,8 +302,8 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
       load_constant_words(row + column_of_head, angles, rotated && known);
       CODA_UNROLL for (int j = 0; j < Count; ++j) words[i + j] = angles[j];
     };
-    if constexpr (std::is_same_v<G, Run<false>>) {  // all of a lane's columns are side by side in one head
-      const int column = col_ + G::kColumns * at_.lane;
+    if constexpr (kIsRun) {  // all of a lane's columns are side by side in one head
+      const int column = run_column();
       const int column_of_head = col_ == at_.col ? at_.head_column : column % p.head_dim;
       CODA_UNROLL for (int i = 0; i < Accumulator::count; i += 4) {
         ask(std::integral_constant<int, 4>(), i, column < p.columns && column < at_.cols, column_of_head + i);
@@ -318,11 +321,11 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   }
   template <class T>
   CODA_DEVICE void fetch_port(const GatherLoad<T>& p, std::uint32_t* words) const {
-    if constexpr (std::is_same_v<G, Run<false>>) {
+    if constexpr (kIsRun) {
       const std::int64_t index = p.reg[slot_];
-      const bool known = inside() && index >= 0 && index < p.rows;
-      fetch_row<T, Width::Same, Accumulator::count>(G(), p.data + index * p.pitch + col_, words, at_.lane,
-                                                    known ? width<Width::Same>() : 0);
+      const bool known = index >= 0 && index < p.rows;
+      fetch_run<kRowWords<T, Width::Same, Accumulator::count>>(p.data + (index * p.pitch + run_column()), words,
+                                                               known && holds_run(p.data));
     }
   }
   template <class T, Width W>
@@ -331,8 +334,12 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
     if constexpr (Carries) {
       if (number_of_load(p) >= 0) return;
     }
-    fetch_row<T, W, fragment<W>::count>(G(), p.data + offset<W>(p.pitch), words, at_.lane,
-                                        p.data && inside() ? width<W>() : 0);
+    if constexpr (kIsRun) {
+      fetch_run<kRowWords<T, W, fragment<W>::count>>(run_of<W>(p.data, p.pitch), words, holds_run(p.data));
+    } else {
+      fetch_row<T, W, fragment<W>::count>(G(), p.data + offset<W>(p.pitch), words, at_.lane,
+                                          p.data && inside() ? width<W>() : 0);
+    }
   }
 
   // ---- stores
@@ -358,6 +365,8 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
       row += (row_ - at_.row) * p.pitch + scaled<W>(col_ - at_.col);
       const int left = (scaled<W>(at_.cols - at_.col) - first) - scaled<W>(col_ - at_.col);
       store_row(G(), row, f, at_.lane, row_ < (p.data ? at_.rows : 0), left);
+    } else if constexpr (kIsRun) {
+      store_run(run_of<W>(p.data, p.pitch), f, holds_run(p.data));
     } else {
       store_row(G(), p.data + offset<W>(p.pitch), f, at_.lane, p.data && inside() ? width<W>() : 0);
     }
@@ -459,7 +468,8 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
  private:
   static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   /// Whether `ahead` has the words of matrices and angles; else they are loaded where they are used.
-  static constexpr bool kAhead = Carries || std::is_same_v<G, Run<false>>;
+  static constexpr bool kIsRun = std::is_same_v<G, Run<false>>;
+  static constexpr bool kAhead = Carries || kIsRun;
 
   CODA_DEVICE bool inside() const { return row_ < at_.rows; }
   /// A port's number among the carried loads, or -1.
@@ -495,6 +505,15 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   CODA_DEVICE std::int64_t offset(std::int64_t pitch) const {
     return row_ * pitch + scaled<W>(col_);
   }
+  /// The thread's first column of a run, where it has a matrix's values, and whether the matrix has them.
+  CODA_DEVICE int run_column() const { return col_ + G::kColumns * at_.lane; }
+  template <Width W, class T>
+  CODA_DEVICE T* run_of(T* data, std::int64_t pitch) const {
+    // A thread walks along the rows of one tile, or along the tiles of one row: what stays comes first.
+    if constexpr (kHasHeadMeans<Program>) return rows_behind(data + scaled<W>(run_column()), pitch, row_);
+    return data + offset<W>(pitch) + kChunk<G, W> * at_.lane;
+  }
+  CODA_DEVICE bool holds_run(const void* data) const { return row_ < (data ? at_.rows : 0) && run_column() < at_.cols; }
   /// f(value, its column in the patch)
   template <Width W, class F>
   CODA_DEVICE void each(const F& f) const {

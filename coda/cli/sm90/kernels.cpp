@@ -36,7 +36,7 @@ std::vector<KernelRecord> measure(const Group& g, const Meter& meter, int rounds
       });
   }
   for (int i = 0; i < 3; ++i) candidates.front()->replay(meter.stream(), true);
-  meter.interleave(candidates, rounds_for(candidates.front()->median(), rounds));
+  meter.interleave(candidates, rounds_for(candidates.front()->median(), rounds), kWarmUpMs);
   const double bare_ms = candidates.front()->median();
   std::vector<KernelRecord> records;
   for (std::size_t i = 1; i < candidates.size(); ++i)

@@ -156,7 +156,7 @@ std::vector<LayerRecord> measure(const Layer& l, const Meter& meter, int rounds)
   add("forward products", [&](void* s) { forward.run(s); });
   add("backward", [&](void* s) { ops::block_backward(on(b, s)); });
   add("backward products", [&](void* s) { backward.run(s); });
-  meter.interleave(candidates, rounds);
+  meter.interleave(candidates, rounds, kWarmUpMs);
   const std::int64_t saved = ops::block_saved_bytes(x.shape), unfused = ops::block_saved_bytes_unfused(x.shape);
   return {{l, kTokens, "forward", candidates[0]->median(), candidates[1]->median(), saved, unfused},
           {l, kTokens, "backward", candidates[2]->median(), candidates[3]->median(), saved, unfused}};
