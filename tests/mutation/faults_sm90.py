@@ -440,7 +440,7 @@ FAULTS = [
     (TABLE, "partial = goes_on || (ends_here && begun);", "partial = goes_on;", "table"),
     (TABLE, "if (writes[u] && !partial) {", "if (writes[u]) {", "table"),
     (TABLE, "const bool there = first + lane < gradient.rows && ", "const bool there = ", "table"),
-    (TABLE, "row = row_of(gradient.place[place]);", "row = place;", "table"),
+    (TABLE, "row = row_of(gradient.sorted[place]);", "row = place;", "table"),
     (TABLE, "        sum[unit] = {};\n", "", "table"),
     (TABLE, "gradient.partial_row(behind + from + u, false)", "gradient.partial_row(behind + from + u, true)", "table"),
     (TABLE, "(first == 0 || !gradient.same_token(next, first - 1))", "first == 0", "table"),

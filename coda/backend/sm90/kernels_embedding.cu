@@ -18,17 +18,17 @@ using detail::kThreads;
 using detail::Launch;
 
 /// A row's token above its number: to sort one word takes two thirds of the time that a key and a value take.
-using Place = std::uint64_t;
-CODA_KERNEL_FN std::uint32_t token_of(Place place) { return static_cast<std::uint32_t>(place >> 32); }
-CODA_KERNEL_FN std::uint32_t row_of(Place place) { return static_cast<std::uint32_t>(place); }
+using TokenRow = std::uint64_t;
+CODA_KERNEL_FN std::uint32_t token_of(TokenRow x) { return static_cast<std::uint32_t>(x >> 32); }
+CODA_KERNEL_FN std::uint32_t row_of(TokenRow x) { return static_cast<std::uint32_t>(x); }
 
 /// The token of each row, or `vocabulary`, which sorts behind all, where it is none.
 __global__ void __launch_bounds__(kThreads)
-    place_kernel(IndexVector token, std::uint32_t rows, std::uint32_t vocabulary, Place* place) {
+    token_row_kernel(IndexVector token, std::uint32_t rows, std::uint32_t vocabulary, TokenRow* unsorted) {
   const std::uint32_t m = blockIdx.x * kThreads + threadIdx.x;
   if (m >= rows) return;
   const std::int64_t t = token[m];
-  place[m] = Place{t >= 0 && t < vocabulary ? static_cast<std::uint32_t>(t) : vocabulary} << 32 | m;
+  unsorted[m] = TokenRow{t >= 0 && t < vocabulary ? static_cast<std::uint32_t>(t) : vocabulary} << 32 | m;
 }
 
 /// Columns of a lane, which lie kUnitColumns apart; of a warp that adds up rows, and of one that joins partial sums.
@@ -43,7 +43,7 @@ template <class T>
 struct EmbeddingGradient {
   const T* dx;
   std::int64_t dx_pitch;
-  const Place* place;  // in sorted order
+  const TokenRow* sorted;
   std::uint32_t rows, vocabulary;
   float* table;
   std::int64_t table_pitch, cols;
@@ -52,7 +52,7 @@ struct EmbeddingGradient {
   CODA_KERNEL_FN float* partial_row(std::uint32_t chunk, bool goes_on) const {
     return partial + (2 * static_cast<std::int64_t>(chunk) + goes_on) * cols;
   }
-  CODA_KERNEL_FN std::uint32_t token_at(std::uint32_t i) const { return token_of(place[i]); }
+  CODA_KERNEL_FN std::uint32_t token_at(std::uint32_t i) const { return token_of(sorted[i]); }
   CODA_KERNEL_FN bool same_token(std::uint32_t i, std::uint32_t other) const {
     return other < rows && token_at(i) == token_at(other);
   }
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads, 4) add_kernel(const EmbeddingGradien
   const ChunkGrid::Place at = grid.place<kWarpColumns>(warp);
   const auto chunk = static_cast<std::uint32_t>(at.row), first = chunk * kChunkPlaces, lane = threadIdx.x % 32;
   const std::uint32_t place = min(first + lane, gradient.rows - 1);
-  const std::uint32_t token = token_of(gradient.place[place]), row = row_of(gradient.place[place]);
+  const std::uint32_t token = token_of(gradient.sorted[place]), row = row_of(gradient.sorted[place]);
   const bool there = first + lane < gradient.rows && token != gradient.vocabulary;
   const unsigned ends = __ballot_sync(kAll, !gradient.same_token(place, place + 1));
   const int count = __popc(__ballot_sync(kAll, there));  // rows without a token are behind all others
@@ -195,21 +195,22 @@ void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector
   tokens.wide = token.dtype == DType::int64;
 
   std::size_t sort_bytes = 0;
-  const auto sort = [&](void* memory, const Place* places, Place* sorted) {
+  const auto sort = [&](void* memory, const TokenRow* unsorted, TokenRow* sorted) {
     const int last_bit = 32 + std::bit_width(vocabulary);
-    launch.check(cub::DeviceRadixSort::SortKeys(memory, sort_bytes, places, sorted, static_cast<int>(rows), 32,
+    launch.check(cub::DeviceRadixSort::SortKeys(memory, sort_bytes, unsorted, sorted, static_cast<int>(rows), 32,
                                                 last_bit, launch.stream),
                  "cub::DeviceRadixSort::SortKeys");
   };
   sort(nullptr, nullptr, nullptr);
-  const std::size_t part = padded(rows * sizeof(Place));
+  const std::size_t part = padded(rows * sizeof(TokenRow));
   const std::int64_t chunks = detail::ceil_div(rows, kChunkPlaces);
   const std::size_t partial_bytes = padded(static_cast<std::size_t>(2 * chunks * dx.cols) * sizeof(float));
   const Workspace memory(partial_bytes + 2 * part + sort_bytes, stream, op);
   char* behind = memory.as<char>() + partial_bytes;
-  auto *const places = reinterpret_cast<Place*>(behind), *const sorted = reinterpret_cast<Place*>(behind + part);
-  launch(place_kernel, detail::ceil_div(rows, kThreads), tokens, rows, vocabulary, places);
-  sort(behind + 2 * part, places, sorted);
+  auto *const unsorted = reinterpret_cast<TokenRow*>(behind), *const sorted =
+                                                                  reinterpret_cast<TokenRow*>(behind + part);
+  launch(token_row_kernel, detail::ceil_div(rows, kThreads), tokens, rows, vocabulary, unsorted);
+  sort(behind + 2 * part, unsorted, sorted);
 
   detail::with_type(launch, "dx", dx.dtype, [&](auto type) {
     using T = decltype(type);
@@ -217,7 +218,7 @@ void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector
         join_grid(detail::ceil_div(chunks, kJoinedChunks), dx.cols, kUnitColumns);
     const EmbeddingGradient<T> gradient{.dx = static_cast<const T*>(dx.data),
                                         .dx_pitch = dx.pitch,
-                                        .place = sorted,
+                                        .sorted = sorted,
                                         .rows = rows,
                                         .vocabulary = vocabulary,
                                         .table = static_cast<float*>(dtable.data),
