@@ -270,7 +270,7 @@ CODA_DEVICE void unpack_row(Quad, const std::uint32_t* words, Fragment<float, Co
 template <int Words>
 using AccessOf = std::conditional_t<Words % 4 == 0, uint4, std::conditional_t<Words % 2 == 0, uint2, std::uint32_t>>;
 
-/// Rows of a matrix that is not ragged begin fewer bytes apart.
+/// Where accesses are not ragged, rows of a matrix begin at most so many bytes apart.
 inline constexpr std::int64_t kMostRowBytes = std::numeric_limits<int>::max();
 /// What is `rows` rows behind `data`: one instruction, to which the compiler, on its own, does not find from 64-bit
 /// pitches.

@@ -16,7 +16,7 @@ struct Position {
   int lane;             // among those that share a row
   int tile_n;           // first block of partial results along n
   int head_column = 0;  // inside its attention head, of the tile's first column; of a run, of the thread's first one
-  int slot_rows = 0;    // from a row of a thread's to the next, of runs
+  int slot_rows = 0;    // of runs: from a row of the thread to its next one
 };
 
 /// While all values are -inf the shift is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be NaN.
@@ -467,8 +467,8 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
 
  private:
   static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  /// Whether `ahead` has the words of matrices and angles; else they are loaded where they are used.
   static constexpr bool kIsRun = std::is_same_v<G, Run<false>>;
+  /// Whether `ahead` has the words of matrices and angles; else they are loaded where they are used.
   static constexpr bool kAhead = Carries || kIsRun;
 
   CODA_DEVICE bool inside() const { return row_ < at_.rows; }
@@ -505,7 +505,7 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   CODA_DEVICE std::int64_t offset(std::int64_t pitch) const {
     return row_ * pitch + scaled<W>(col_);
   }
-  /// The thread's first column of a run, where it has a matrix's values, and whether the matrix has them.
+  // Of a run: the thread's first column, its first element in a row of a matrix, and whether the matrix has that.
   CODA_DEVICE int run_column() const { return col_ + G::kColumns * at_.lane; }
   template <Width W, class T>
   CODA_DEVICE T* run_of(T* data, std::int64_t pitch) const {
