@@ -33,14 +33,14 @@ def kernel_section(run: dict, peers: dict | None) -> list[str]:
             rows.append(cells)
     lines = [
         f"Speed on an {run['device']} relative to the **bare** product of the same M = N = K by cuBLASLt, bf16 (1.00: the",
-        "epilogue is free). GPU time by graph replay, L2 flushed, interleaved, medians; driver "
-        f"{run['driver']}, CUDA {run['cuda']},",
-        f"CUTLASS {run['cutlass']}, commit {run['commit']}; `scripts/gpu_bench.sh` measures it again.",
+        "epilogue is free). GPU time by graph replay, L2 flushed, interleaved, medians of some 40 behind 400 ms of the same, so",
+        f"that clocks are those of sustained work; driver {run['driver']}, CUDA {run['cuda']}, CUTLASS {run['cutlass']}, commit",
+        f"{run['commit']}; `scripts/gpu_bench.sh` measures it again.",
     ]
     if peers:
         versions = "; ".join(dict.fromkeys(p["version"] for p in peers["peers"]))
         layouts = ", all in A·Bᵀ" if all(r.get("layout", "nt") == "nt" for r in peers["records"]) else ""
-        lines.append(f"Peers on an {peers['device']}, {peers['date']}{layouts}: {versions}.")
+        lines.append(f"Peers on an {peers['device']}, {peers['date']}, in a run of their own{layouts}: {versions}.")
         for peer, programs_of in peers.get("differs", {}).items():
             lines.append(f"{peer}: " + "; ".join(f"`{p}` {what}" for p, what in programs_of.items()) + ".")
     sizes_text = " / ".join(str(size) for size in sizes)

@@ -31,7 +31,7 @@ EAGER, COMPILE, TUNED, QUACK = "eager", "torch.compile", "torch.compile, max-aut
 MODES = {COMPILE: None, TUNED: "max-autotune-no-cudagraphs"}
 LAYER_ERROR = 4e-2  # of a gradient after eight products, each rounded to 16 bits
 METHOD = (
-    "graph replay, L2 flushed before each, interleaved, medians; bf16, A B^T forward, A B backward; gemm_ms: torch.mm of "
+    "graph replay, L2 flushed before each, interleaved, medians behind 400 ms of the same; bf16, A B^T forward, A B backward; gemm_ms: torch.mm of "
     "the same M, N, K and layout; ratio = gemm_ms / ms; host: microseconds of one call from Python whose shape was seen, "
     "least and most of all programs; layer: ms of 16384 tokens without attention, gemms_ms the sum of its bare products"
 )
@@ -186,7 +186,7 @@ class Run:
         both = peers_of(layer.both)
         for passes, backward in ((forward, False), (both, True)):
             passes["gemms_ms"] = self.candidate("products", f"layer {shape.hidden}", layer.products(backward))
-        interleave([c for c in (*forward.values(), *both.values()) if c], rounds=10, warm_up=2)
+        interleave([c for c in (*forward.values(), *both.values()) if c], rounds=10)
         for name, passes in (("forward", forward), ("forward+backward", both)):
             record = {"hidden": shape.hidden, "ffn": shape.ffn, "pass": name, "tokens": TOKENS}
             record |= {key: round(c.median(), 4) for key, c in passes.items() if c}

@@ -7,6 +7,7 @@ import torch
 
 FLUSH_BYTES = 256 << 20  # several times the L2 cache
 HOST_CALLS = 100  # fewer than the driver's queue holds
+WARM_UP_MS = 400  # until the chip's clock is that of sustained work: see coda/cli/sm90/meter.h
 
 
 def flush_buffer() -> torch.Tensor:
@@ -46,13 +47,16 @@ class Candidate:
         return statistics.median(self.times)
 
 
-def interleave(candidates: list[Candidate], rounds: int = 30, warm_up: int = 10) -> None:
-    """Replays all in turn (A B C A B C ...), since the chip's clock follows its power: only figures of one run compare."""
-    for round_ in range(warm_up + rounds):
+def interleave(candidates: list[Candidate], rounds: int = 30) -> None:
+    """Replays all in turn (A B C A B C ...), since the chip's clock follows its power: for WARM_UP_MS, then `rounds`
+    times, which count. Only figures of one run compare."""
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < WARM_UP_MS / 1000:
         for candidate in candidates:
-            ms = candidate.replay()
-            if round_ >= warm_up:
-                candidate.times.append(ms)
+            candidate.replay()
+    for _ in range(rounds):
+        for candidate in candidates:
+            candidate.times.append(candidate.replay())
 
 
 def host_us(run) -> float:

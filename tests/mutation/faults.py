@@ -176,7 +176,7 @@ FAULTS = [
         backward,
     ),
     ("coda/programs/residual.h", "tile.reduce(dbias, acc);", "tile.reduce(dbias, acc * r);", backward),
-    ("coda/programs/rope.h", "n * r * tile.load(gz)", "n * tile.load(gz)", rope),
+    ("coda/programs/rope.h", "z * (r * r * tile.load(gz))", "z * (r * tile.load(gz))", rope),
     ("coda/programs/loss.h", "- smooth - hot * hit;", "- smooth - hot;", loss),
     (
         "coda/programs/loss.h",

@@ -6,15 +6,14 @@ import re
 import sys
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import render_results
 import results
 
 
 class Results(unittest.TestCase):
     def test_the_readme_has_the_committed_figures(self) -> None:
-        readme = (ROOT / "README.md").read_text()
+        readme = (results.ROOT / "README.md").read_text()
         self.assertEqual(render_results.with_results(readme), readme, "`make plots` writes them")
 
     def test_the_plots_are_of_the_committed_runs(self) -> None:
