@@ -12,6 +12,10 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
     return [f"| {' | '.join(head)} |", "|---" * len(head) + "|"] + [f"| {' | '.join(row)} |" for row in rows]
 
 
+def wrapped(text: str) -> list[str]:
+    return [*textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False), ""]
+
+
 def image(name: str, text: str) -> list[str]:
     path = IMAGES / f"{name}.svg"
     return [f"![{text}]({path.relative_to(ROOT)})", ""] if path.exists() else []
@@ -31,23 +35,22 @@ def kernel_section(run: dict, peers: dict | None) -> list[str]:
                 found = [peer_ratio.get((peer, program, size)) for size in sizes]
                 cells.append(" / ".join(f"{x:.2f}" if x else "-" for x in found) if any(found) else "")
             rows.append(cells)
-    lines = [
-        f"Speed on an {run['device']} relative to the **bare** product of the same M = N = K by cuBLASLt, bf16 (1.00: the",
-        "epilogue is free). GPU time by graph replay, L2 flushed, interleaved, medians of some 40 behind 400 ms of the same, so",
-        f"that clocks are those of sustained work; driver {run['driver']}, CUDA {run['cuda']}, CUTLASS {run['cutlass']}, commit",
-        f"{run['commit']}; `scripts/gpu_bench.sh` measures it again.",
-    ]
+    text = (
+        f"Speed on an {run['device']} relative to the **bare** product of the same M = N = K by cuBLASLt, bf16 (1.00: the "
+        "epilogue is free). GPU time by graph replay, L2 flushed, interleaved, medians of some 40 behind 400 ms of the same, "
+        f"so that clocks are those of sustained work; driver {run['driver']}, CUDA {run['cuda']}, CUTLASS {run['cutlass']}, "
+        f"commit {run['commit']}; `scripts/gpu_bench.sh` measures it again."
+    )
     if peers:
         versions = "; ".join(dict.fromkeys(p["version"] for p in peers["peers"]))
         layouts = ", all in A·Bᵀ" if all(r.get("layout", "nt") == "nt" for r in peers["records"]) else ""
-        lines.append(f"Peers on an {peers['device']}, {peers['date']}, in a run of their own{layouts}: {versions}.")
+        text += f" Peers on an {peers['device']}, {peers['date']}, in a run of their own{layouts}: {versions}."
         for peer, programs_of in peers.get("differs", {}).items():
-            lines.append(f"{peer}: " + "; ".join(f"`{p}` {what}" for p, what in programs_of.items()) + ".")
+            text += f" {peer}: " + "; ".join(f"`{p}` {what}" for p, what in programs_of.items()) + "."
+    lines = wrapped(text)
     sizes_text = " / ".join(str(size) for size in sizes)
     head = ["program", "product"] + [str(size) for size in sizes] + [f"{peer}: {sizes_text}" for peer in peer_names]
-    return (
-        lines + [""] + image("kernels", "Speed of each program relative to the bare product") + table(head, rows) + [""]
-    )
+    return lines + image("kernels", "Speed of each program relative to the bare product") + table(head, rows) + [""]
 
 
 def model_section(run: dict) -> list[str]:
@@ -106,7 +109,7 @@ def small_section(run: dict) -> list[str]:
         + ", ".join(f"`{name}` {ratio:.2f}" for name, ratio in sorted(ratios.items(), key=lambda x: -x[1]))
         + "."
     )
-    return [*textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False), ""]
+    return wrapped(text)
 
 
 def layer_section(run: dict, peers: dict | None) -> list[str]:
@@ -160,7 +163,7 @@ def tests_section(tests: dict) -> list[str]:
         + f" reports; {reruns['kernels_and_layouts']} kernels and layouts run {reruns['times']} times{at(reruns)}: "
         f"{reruns['differ']} with another bit."
     )
-    return [*textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False), ""]
+    return wrapped(text)
 
 
 def other_device_section(run: dict) -> list[str]:
@@ -174,7 +177,7 @@ def other_device_section(run: dict) -> list[str]:
         f"On an {run['device']} (commit {run['commit']}), whose memory is slower, the programs reach {', '.join(ranges)}, "
         f"and {min(models):.2f} to {max(models):.2f} at the shapes of models."
     )
-    return [*textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False), ""]
+    return wrapped(text)
 
 
 def cpu_section(run: dict) -> list[str]:
