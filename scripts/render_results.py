@@ -37,7 +37,7 @@ def kernel_section(run: dict, peers: dict | None) -> list[str]:
             rows.append(cells)
     text = (
         f"Speed on an {run['device']} relative to the **bare** product of the same M = N = K by cuBLASLt, bf16 (1.00: the "
-        "epilogue is free). GPU time by graph replay, L2 flushed, interleaved, medians of some 40 behind 400 ms of the same, "
+        "epilogue is free). GPU time by graph replay, L2 flushed, interleaved, medians of up to 40 behind 400 ms of the same, "
         f"so that clocks are those of sustained work; driver {run['driver']}, CUDA {run['cuda']}, CUTLASS {run['cutlass']}, "
         f"commit {run['commit']}; `scripts/gpu_bench.sh` measures it again."
     )

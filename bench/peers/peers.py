@@ -31,8 +31,8 @@ EAGER, COMPILE, TUNED, QUACK = "eager", "torch.compile", "torch.compile, max-aut
 MODES = {COMPILE: None, TUNED: "max-autotune-no-cudagraphs"}
 LAYER_ERROR = 4e-2  # of a gradient after eight products, each rounded to 16 bits
 METHOD = (
-    "graph replay, L2 flushed before each, interleaved, medians behind 400 ms of the same; bf16, A B^T forward, A B backward; gemm_ms: torch.mm of "
-    "the same M, N, K and layout; ratio = gemm_ms / ms; host: microseconds of one call from Python whose shape was seen, "
+    "graph replay, L2 flushed before each, interleaved, medians behind 400 ms of the same; bf16, A B^T forward, A B "
+    "backward; gemm_ms: torch.mm of the same M, N, K and layout; ratio = gemm_ms / ms; host: microseconds of one call from Python whose shape was seen, "
     "least and most of all programs; layer: ms of 16384 tokens without attention, gemms_ms the sum of its bare products"
 )
 

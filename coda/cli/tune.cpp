@@ -152,11 +152,11 @@ class Tuner {
   Row fastest(Row row, std::vector<Candidate> all) {
     const auto is_rule = [&](const Candidate& c) { return c.choice == row.rule && c.algorithm == sm90::Algorithm(); };
     // A short look at all, then a long one at those that may be the best.
-    rounds(all, 3, 1e-3);  // once before it counts
+    rounds(all, 3);
     const double best = fastest_of(all).timed->median();
     row.unfused_ms = all.front().timed->median();
     std::erase_if(all, [&](const Candidate& c) { return !is_rule(c) && c.timed->median() > 1.03 * best; });
-    rounds(all, std::clamp(static_cast<int>(400 / best / static_cast<double>(all.size())), 9, 40), 0);
+    rounds(all, std::clamp(static_cast<int>(400 / best / static_cast<double>(all.size())), 9, 40));
 
     const Candidate& rule = *std::find_if(all.begin(), all.end(), is_rule);
     row.rule_ms = rule.timed->median();
@@ -165,11 +165,11 @@ class Tuner {
     row.choice = winner.choice, row.algorithm = winner.algorithm, row.ms = winner.timed->median();
     return row;
   }
-  void rounds(const std::vector<Candidate>& all, int count, double warm_up_ms) {
+  void rounds(const std::vector<Candidate>& all, int count) {
     std::vector<sm90::Candidate*> timed;
     timed.reserve(all.size());
     for (const Candidate& c : all) timed.push_back(c.timed.get());
-    meter_.interleave(timed, count, warm_up_ms);
+    meter_.interleave(timed, count);
   }
   static const Candidate& fastest_of(const std::vector<Candidate>& all) {
     return *std::min_element(all.begin(), all.end(), [](const Candidate& x, const Candidate& y) {

@@ -116,6 +116,7 @@ FAULTS = [
         "reinterpret_cast<const Access*>(first)[0];",
         "gemm_apply",
     ),
+    (FRAGMENT, "  if (!inside) return;\n", "", "embedding"),
     # ---- ports on a tile
     (
         TILE,
@@ -180,6 +181,8 @@ FAULTS = [
         large_residual,
     ),
     (TILE, "column -= column >= head_dim ? head_dim : 0;", "", "rope"),
+    (TILE, "row_ < (data ? at_.rows : 0) && run_column()", "data && run_column()", "embedding"),
+    (TILE, "&& run_column() < at_.cols; }", "&& run_column() <= at_.cols; }", "embedding"),
     (TILE, "+ scaled<W>(at_.col) + first);", "+ scaled<W>(at_.col));", "residual"),
     (TILE, "row_ < (p.data ? at_.rows : 0), left);", "p.data != nullptr, left);", "residual"),
     (TILE, "columns_.words[number][patch_] + j * kChunkWords<G>", "columns_.words[number][patch_]", "residual"),
@@ -227,7 +230,10 @@ FAULTS = [
     ),
     (LIFECYCLE, "      i -= first;\n", "", "head"),
     (LIFECYCLE, "at.lane == 0 && row(s) < at.rows", "at.lane == 0", "embedding"),
-    (LIFECYCLE, "(row(0) * pitch + block)", "row(0) * pitch", "embedding"),
+    (LIFECYCLE, "(row(0) * pitch + block)", "row(0) * pitch", "residual"),
+    (LIFECYCLE, "out[row(s) * pitch + block]", "out[row(s) * pitch]", "embedding"),
+    (LIFECYCLE, "rows_behind(out + block, pitch, row(s))", "rows_behind(out, pitch, row(s))", "embedding"),
+    (LIFECYCLE, "static_cast<std::uint64_t>(i) < static_cast<std::uint64_t>(rows)", "true", "rope_back", tokens),
     (LIFECYCLE, "G::kColumns * at.lane, words[patch]", "G::kColumns * (at.lane ^ 1), words[patch]", "embedding"),
     # ---- a thread's work on a tile
     (WORKER, "+ 2 * r + i % 2);", "+ 2 * (1 - r) + i % 2);", "norm"),

@@ -98,7 +98,7 @@ CODA_DEVICE void mean_of_heads(const HeadRow& row, float* means, int lane, int h
   __syncwarp();
 }
 /// Makes of each lane's values the sums over the `lanes` lanes of its head.
-CODA_DEVICE void sum_heads(float (&own)[kHeadSlots], int lane, int lanes) {
+CODA_DEVICE void sum_in_heads(float (&own)[kHeadSlots], int lane, int lanes) {
   if ((lanes & (lanes - 1)) == 0) {
     CODA_UNROLL for (int bit = 1; bit < Run<false>::kLanes; bit *= 2) {
       CODA_UNROLL for (float& x : own) {
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
           const int head_dim = head_dim_of(program);
           CODA_UNROLL for (float& sum : head_sums) sum = 0;
           program.first(tile, acc[slot]);
-          sum_heads(head_sums, at.lane, head_dim / G::kColumns);
+          sum_in_heads(head_sums, at.lane, head_dim / G::kColumns);
           CODA_UNROLL for (float& sum : head_sums) sum *= 1.f / static_cast<float>(head_dim);
         }
         program(tile, acc[slot]);

@@ -207,8 +207,8 @@ void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector
   const std::size_t partial_bytes = padded(static_cast<std::size_t>(2 * chunks * dx.cols) * sizeof(float));
   const Workspace memory(partial_bytes + 2 * part + sort_bytes, stream, op);
   char* behind = memory.as<char>() + partial_bytes;
-  auto *const unsorted = reinterpret_cast<TokenRow*>(behind), *const sorted =
-                                                                  reinterpret_cast<TokenRow*>(behind + part);
+  auto* const unsorted = reinterpret_cast<TokenRow*>(behind);
+  auto* const sorted = reinterpret_cast<TokenRow*>(behind + part);
   launch(token_row_kernel, detail::ceil_div(rows, kThreads), tokens, rows, vocabulary, unsorted);
   sort(behind + 2 * part, unsorted, sorted);
 

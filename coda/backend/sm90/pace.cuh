@@ -26,8 +26,8 @@ static __device__ PaceCounts pace_counts[kPaceCounts];
 class Pace {
  public:
   /// Steps of the main loop in a unit, and units by which a cluster may lead the average. All clusters' operands of
-  /// these steps are some 6 MB: less than the L2 cache holds, and faster than thrice of it (2 to 5 % at the shapes of
-  /// large models; up to 1 % slower at M = N = K = 8192).
+  /// these steps are some 6 MB: less than the L2 cache holds, and faster than thrice of it (2 to 5 % at most
+  /// shapes of large models; up to 1 % slower at M = N = K = 8192).
   static constexpr int kSteps = 8, kLead = 1;
 
   /// Without counts it does nothing. Their address comes from the host: asked for here, it would come from memory ahead

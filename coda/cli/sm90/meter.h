@@ -32,14 +32,15 @@ class Meter {
   std::unique_ptr<sm90::Candidate> candidate(const std::string& name, const Launch& launch) const {
     return std::make_unique<sm90::Candidate>(name, launch, flush_, stream());
   }
-  /// Replays all in turn (A B C A B C ...), since the chip's clock follows its power: for `warm_up_ms`, then `rounds`
-  /// times, which count. Throws cli::Interrupted between two rounds.
+  /// Replays all in turn (A B C A B C ...), since the chip's clock follows its power: once and for `warm_up_ms`, then
+  /// `rounds` times, which count. Throws cli::Interrupted between two rounds.
   template <class Some>
-  void interleave(const Some& candidates, int rounds, double warm_up_ms) const {
+  void interleave(const Some& candidates, int rounds, double warm_up_ms = 0) const {
     using Clock = std::chrono::steady_clock;
     const auto begin = Clock::now();
     const auto elapsed_ms = [&] { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); };
-    while (elapsed_ms() < warm_up_ms) in_turn(candidates, false);
+    do in_turn(candidates, false);
+    while (elapsed_ms() < warm_up_ms);
     for (int round = 0; round < rounds; ++round) in_turn(candidates, true);
   }
 
