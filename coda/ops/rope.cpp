@@ -150,7 +150,7 @@ void rope_backward(const RopeBackward& args) {
   check_heads(check, args.on, args.heads, m, n, stats);
   const NormKind kind = check_dot(check, args.dot, m, tiles_n(n, args.on.backend), n, stats);
   check.input("dy", args.dy);
-  check.input("y", args.y);
+  check.operand("y", args.y);  // read after dz is stored
   check.output("dz", args.dz);
   check.no_overlap();
   with_real(t0, [&](auto t) {

@@ -184,6 +184,13 @@ FAULTS = [
         "return backward(logit, z, weight).dz * dl;",
         "ops/loss.cpp programs_extremes_test",
     ),
+    # ---- what a call may overwrite
+    (
+        "coda/ops/rope.cpp",
+        'check.operand("y", args.y);',
+        'check.input("y", args.y);',
+        "ops/rope.cpp bad_input_backward_test",
+    ),
     # ---- reductions between programs
     (
         KERNELS,

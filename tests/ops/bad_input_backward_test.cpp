@@ -286,6 +286,8 @@ TEST(BadInput, OfTheRotaryBackwardsIsNamed) {
   };
   all(rope), all(norm);
   rope.matrix("y", AT(y), true).overlap("dz", AT(dz), AT(y));
+  rope.add("dz", "overlaps the input y",
+           [](auto& x) { x.dz = Matrix(const_cast<void*>(x.y.data), x.y.dtype, 4, 8, x.y.pitch); });
   norm.matrix("preact", AT(preact), true).overlap("dz", AT(dz), AT(preact)).matrix("dweight", AT(dweight), false);
   norm.vector("q_weight", AT(q_weight), true).vector("k_weight", AT(k_weight), true);
   norm.overlap("dz", AT(dz), AT(q_weight)).overlap("dweight", AT(dweight), AT(k_weight), 0);
