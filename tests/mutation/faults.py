@@ -121,7 +121,7 @@ FAULTS = [
         "m",
         "ops/loss.cpp programs_extremes_test",
     ),
-    (TILE, ("if (c < 0 || c >= valid_) return;", 0), "if (c < 0) return;", program),
+    (TILE, "column >= first && column - first < valid_ ?", "column >= first ?", program),
     (TILE, "std::copy_n(tmp, scaled<W>(valid_), p);", "std::copy_n(tmp, fragment<W>::count * kL, p);", program),
     (TILE, "std::fill(tmp + scaled<W>(valid_),", "std::fill(tmp + scaled<W>(valid_ - 1),", program),
     (TILE, "(column - geometry_.col) / p.head_dim] += x;", "(column - geometry_.col) / p.head_dim] = x;", rope),

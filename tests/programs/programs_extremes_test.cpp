@@ -179,6 +179,27 @@ TEST(GemmResidual, KeepsNanInItsRow) {
     for (std::int64_t t = 0; t < 2; ++t) EXPECT_EQ(std::isnan(sum(m, t)), m == 2 && t == 1) << m << ", " << t;
 }
 
+/// Targets, or the index to ignore, so far from a block of the vocabulary that 32 bits do not tell.
+TEST(GemmLse, LeavesRowsWhoseTargetIsFarFromTheBlock) {
+  constexpr std::int64_t kFar = std::int64_t{1} << 32, kLeast = std::numeric_limits<std::int64_t>::min();
+  std::vector<float> a(4, 1), b(8, 1), max(2), sum(2);
+  const auto run = [&](std::int64_t first, std::int64_t ignore, std::vector<std::int64_t> target) {
+    std::vector<float> hit(2, -7);
+    ops::gemm_lse({.a = MatrixOf<const float>(a.data(), 2, 2),
+                   .b = MatrixOf<const float>(b.data(), 4, 2),
+                   .target = VectorOf<const std::int64_t>(target.data(), 2),
+                   .ignore_index = ignore,
+                   .first_column = first,
+                   .max = MatrixOf<float>(max.data(), 2, 1),
+                   .sum = MatrixOf<float>(sum.data(), 2, 1),
+                   .target_logit = VectorOf<float>(hit.data(), 2)});
+    return hit;
+  };
+  EXPECT_EQ(run(0, kFar + 3, {kFar + 3, 3}), (std::vector<float>{-7, 2}));
+  EXPECT_EQ(run(kFar, -100, {3, kFar + 3}), (std::vector<float>{-7, 2}));
+  EXPECT_EQ(run(kFar, kLeast, {kLeast, 0}), (std::vector<float>{-7, -7}));
+}
+
 // ---- large
 
 /// Address space of which only what is touched takes memory.
@@ -270,6 +291,25 @@ TEST(Embedding, ReadsTokensMoreThan2To31ElementsIntoTheTable) {
                   .x = c.out("x", 3, kWidth)});
   c.expect_linear("x", expected, expected);
   c.finish();
+}
+
+TEST(GemmNormRope, ReadsAnglesMoreThan2To31ElementsIntoTheTable) {
+  for (const std::int64_t head_dim : {2, 64}) {  // beyond 2^31 rows, and elements
+    const std::int64_t rows = (std::int64_t{1} << 31) / (head_dim > 2 ? head_dim : 1) + 10;
+    Sparse table(static_cast<std::size_t>(rows * head_dim) * sizeof(float));
+    if (!table) GTEST_SKIP() << "no address space for the table";
+    for (std::int64_t j = 0; j < head_dim; ++j) table.as<float>()[(rows - 1) * head_dim + j] = j % 2 == 0 ? 0 : 1;
+    std::vector<float> a(4, 1), b(static_cast<std::size_t>(4 * head_dim), 1), out(static_cast<std::size_t>(head_dim));
+    const std::int64_t position = rows - 1;
+    ops::gemm_norm_rope({.a = MatrixOf<const float>(a.data(), 1, 4),
+                         .b = MatrixOf<const float>(b.data(), head_dim, 4),
+                         .heads = {.q = 1,
+                                   .head_dim = head_dim,
+                                   .table = MatrixOf<const float>(table.as<float>(), rows, head_dim),
+                                   .position = VectorOf<const std::int64_t>(&position, 1)},
+                         .out = MatrixOf<float>(out.data(), 1, head_dim)});
+    for (std::size_t j = 0; j < out.size(); ++j) EXPECT_EQ(out[j], j % 2 == 0 ? -4 : 4) << j;
+  }
 }
 
 /// Operands whose packed form is more than the group that is held at a time. A has one nonzero in each row, so the

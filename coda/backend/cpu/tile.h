@@ -60,11 +60,6 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     lse_max_ = scalar(-std::numeric_limits<Acc>::infinity());
     lse_sum_ = scalar(Acc(0));
   }
-  CODA_FN void begin(const TargetSelect<Acc>& p) const {
-    if (p.data) p.reg[0] = p.index[row_] - p.first_column;
-  }
-  CODA_FN void begin(const OneHot& p) const { p.reg[0] = p.index[row_] - p.first_column; }
-  CODA_FN void begin(const RotaryTable<Acc>& p) const { p.reg[0] = p.position[row_]; }
   template <int Slot>
   CODA_FN void begin(const HeadMean<Acc, Slot>&) const {
     std::fill_n(heads_[Slot], kMaxTileN / 2, Acc(0));
@@ -111,14 +106,14 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     return read<Width::Same>(p.data + p.index[row_] * p.pitch + col_);
   }
   CODA_FN fragment<Width::Same> load_port(const OneHot& p) const {
-    const std::int64_t c = p.reg[0] - col_;
-    if (c < 0 || c >= valid_) return filled<Width::Same>(Acc(0));
+    const std::int64_t c = place_of(p.index, p.first_column);
+    if (c < 0) return filled<Width::Same>(Acc(0));
     alignas(64) Acc tmp[kColumns] = {};
     tmp[c] = 1;
     return unpack<Width::Same>(tmp);
   }
   CODA_FN fragment<Width::Same> load_port(const RotaryTable<Acc>& p) const {
-    const Acc* angles = p.table + p.reg[0] * p.head_dim;
+    const Acc* angles = p.table + p.position[row_] * p.head_dim;
     const std::int64_t in_head = col_ % p.head_dim;
     if (col_ + kColumns <= p.columns && in_head + kColumns <= p.head_dim) return unpack<Width::Same>(angles + in_head);
     alignas(64) Acc tmp[kColumns];
@@ -230,8 +225,8 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   }
   CODA_FN void reduce_port(const TargetSelect<Acc>& p, const fragment<Width::Same>& f) const {
     if (!p.data) return;
-    const std::int64_t c = p.reg[0] - col_;
-    if (c < 0 || c >= valid_) return;
+    const std::int64_t c = place_of(p.index, p.first_column);
+    if (c < 0) return;
     alignas(64) Acc tmp[kColumns];
     pack(tmp, f);
     p.data[row_] = tmp[c];
@@ -255,6 +250,11 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   }
 
  private:
+  /// Where this fragment has column index[row] - first_column of the matrix; -1 if it has not.
+  CODA_FN std::int64_t place_of(const IndexVector& index, std::int64_t first_column) const {
+    const std::int64_t first = first_column + col_, column = index[row_];
+    return column >= first && column - first < valid_ ? column - first : -1;
+  }
   /// What to subtract before exp. While all values are -inf it is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be
   /// NaN.
   static CODA_FN scalar shift_of(scalar m) {
