@@ -201,7 +201,8 @@ void feed_forward_backward(const Args& args, const BackwardMemory& memory) {
 /// Loss of each row and dx, the gradient of x_last, a block of rows at a time: the logits of all are never held.
 void head_backward(const BlockPostBackward& args, const HeadMemory& memory) {
   const std::int64_t m = args.h.rows, hidden = args.h.cols, vocabulary = args.head.head.rows;
-  for (std::int64_t first = 0; first < m; first += memory.rows) {
+  std::int64_t first = 0;
+  do {  // once at least: without tokens the gradients are written all the same
     const std::int64_t rows = std::min(memory.rows, m - first);
     const double beta = first == 0 ? args.beta : 1;
     const Matrix z = rows_of(memory.logits, 0, rows), h = rows_of(args.h, first, rows);
@@ -262,7 +263,8 @@ void head_backward(const BlockPostBackward& args, const HeadMemory& memory) {
     moved(args, z, x, dx, h, dweight);
     weight_gradient(args, args.head_gradients.head, beta, z, h);
     norm_weight_gradient(args, args.head_gradients.final_norm, beta, dweight);
-  }
+    first += rows;
+  } while (first < m);
 }
 
 }  // namespace

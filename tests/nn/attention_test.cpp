@@ -167,6 +167,20 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGradient,
                          ::testing::Values(Sizes{1, 1, 1, 2, 1, 1}, Sizes{2, 4, 2, 6, 5, 5},
                                            Sizes{1, 2, 1, 4, 131, 131}, Sizes{1, 4, 4, 4, 3, 7}));
 
+TEST(AttentionPromise, GradientsOfKeysWithoutQueriesAreZero) {
+  const Sizes s{2, 4, 2, 8, 0, 6};
+  const HostTensor k = random(DType::bf16, s.batch * s.keys, s.kv_cols(), 2);
+  const HostTensor v = random(DType::bf16, s.batch * s.keys, s.kv_cols(), 3);
+  HostTensor dk = random(DType::bf16, s.batch * s.keys, s.kv_cols(), 4);
+  HostTensor dv = random(DType::bf16, s.batch * s.keys, s.kv_cols(), 5);
+  const Matrix none(nullptr, DType::bf16, 0, s.q_cols()), no_lse(nullptr, DType::fp32, 0, s.heads);
+  attention_backward({s.batch, s.heads, s.kv_heads, s.head_dim, none, k.matrix(), v.matrix(), none, none, no_lse, none,
+                      dk.matrix(), dv.matrix()});
+  const std::vector<double> zeros(static_cast<std::size_t>(dk.size()));
+  EXPECT_EQ(widen(dk), zeros);
+  EXPECT_EQ(widen(dv), zeros);
+}
+
 TEST(AttentionPromise, BitsDoNotDependOnThreads) {
   const Sizes s{2, 4, 2, 32, 200, 200};
   const int before = omp_get_max_threads();

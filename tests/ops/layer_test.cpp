@@ -498,6 +498,24 @@ TEST(Layer, NoTokensAreNoError) {
   ops::block_post(block_post_call(post, x, true));
 }
 
+TEST(Layer, GradientsAreZeroWithBetaZeroAndNoTokens) {
+  const LayerDims d{.m = 0, .hidden = 8, .ffn = 8, .heads = {2, 1, 1, 4}, .vocab = 5};
+  Case saved = layer_case(DType::bf16, d, base_seed()), c = layer_case(DType::bf16, d, base_seed()),
+       head = layer_case(DType::bf16, d, base_seed());
+  const LayerNumbers x(c.random, d, DType::bf16);
+  Gradients g{c, DType::fp32, Gradients::poison}, h{head, DType::bf16, Gradients::poison};
+  ops::BlockBackward call = block_backward_call(c, x, block_call(saved, x), g);
+  ops::BlockPostBackward post = block_post_backward_call(head, x, block_post_call(saved, x, false), h);
+  call.beta = post.beta = 0;
+  ops::block_backward(call);
+  ops::block_post_backward(post);
+  for (auto* of : {&g, &h}) {
+    for (const auto& [name, before] : of->start) {
+      EXPECT_EQ(check_exact(name, of->c.got(name), Mat(before.rows, before.cols)), "");
+    }
+  }
+}
+
 TEST(Layer, TrafficAndBytesSavedFollowFromTheShape) {
   const LayerDims d{.m = 64, .hidden = 32, .ffn = 48, .heads = {2, 1, 1, 16}, .vocab = 5};
   Case c = layer_case(DType::bf16, d, base_seed());
