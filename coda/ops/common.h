@@ -27,6 +27,12 @@ inline IndexVector index_vector(const ConstVector& v) {
 
 enum class NormKind { rms, layernorm };
 
+/// Whether a view is given where these are its elements: that of none may be null.
+template <class View>
+bool given(const View& view, std::int64_t elements) {
+  return view || elements == 0;
+}
+
 inline NormKind check_norm(Check& check, const Norm& norm, const Product& p) {
   check.optional_vector("norm.rstd", norm.rstd, p.m, p.stats);
   check.optional_vector("norm.mean", norm.mean, p.m, p.stats);
@@ -37,7 +43,7 @@ inline NormKind check_norm(Check& check, const Norm& norm, const Product& p) {
   check.operand("norm.u", norm.u);
   check.operand("norm.c", norm.c);
   if (!norm.mean && !norm.u && !norm.c) return NormKind::rms;
-  check.require(norm.rstd && norm.mean && norm.u, "norm",
+  check.require(given(norm.rstd, p.m) && given(norm.mean, p.m) && given(norm.u, p.n), "norm",
                 "expected rstd alone (RMSNorm) or rstd, mean and u, with or without c (LayerNorm), got another mix");
   return NormKind::layernorm;
 }
@@ -53,7 +59,8 @@ inline NormKind check_dot(Check& check, const NormDot& dot, std::int64_t m, std:
   check.output("dot.zdz", dot.zdz);
   check.output("dot.udz", dot.udz);
   if (!dot.udz && !dot.u && !dot.c) return NormKind::rms;
-  check.require(dot.zdz && dot.udz && dot.u, "dot",
+  const std::int64_t partial = m * tiles;
+  check.require(given(dot.zdz, partial) && given(dot.udz, partial) && given(dot.u, width), "dot",
                 "expected zdz alone (RMSNorm) or zdz, udz and u, with or without c (LayerNorm), got another mix");
   return NormKind::layernorm;
 }

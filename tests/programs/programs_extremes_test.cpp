@@ -200,6 +200,45 @@ TEST(GemmLse, LeavesRowsWhoseTargetIsFarFromTheBlock) {
   EXPECT_EQ(run(kFar, kLeast, {kLeast, 0}), (std::vector<float>{-7, -7}));
 }
 
+// ---- nothing to compute with
+
+TEST(LayerNorm, TakesNullPointersOfEmptyTensors) {
+  std::vector<float> values(64, 1), lse(4), shift(8);
+  const auto mat = [&](std::int64_t rows, std::int64_t cols) {
+    return MatrixOf<float>(rows * cols == 0 ? nullptr : values.data(), rows, cols);
+  };
+  const auto vec = [&](std::int64_t size) { return VectorOf<float>(size == 0 ? nullptr : shift.data(), size); };
+  const VectorOf<const std::int32_t> no_target(nullptr, 0);
+  for (const std::int64_t n : {8, 0}) {
+    for (const std::int64_t m : {0, 4}) {
+      if (m * n > 0) continue;
+      SCOPED_TRACE("M=" + std::to_string(m) + " N=" + std::to_string(n));
+      const ops::Norm norm{.rstd = vec(m), .mean = vec(m), .u = vec(n), .c = vec(n)};
+      EXPECT_NO_THROW(ops::gemm_norm({.a = mat(m, 2), .b = mat(n, 2), .norm = norm, .out = mat(m, n)}));
+      const std::int64_t tiles = ops::tiles_n(n);
+      EXPECT_NO_THROW(
+          ops::gemm_activation_backward({.a = mat(m, 2),
+                                         .b = mat(2, n),
+                                         .preact = mat(m, n),
+                                         .dpreact = mat(m, n),
+                                         .dot = {.zdz = mat(m, tiles), .udz = mat(m, tiles), .u = vec(n)}}));
+      if (m > 0) continue;
+      EXPECT_NO_THROW(ops::linear_cross_entropy(
+          {.a = mat(m, 2), .weight = mat(n, 2), .norm = norm, .target = no_target, .lse = vec(m), .loss = vec(m)}));
+      EXPECT_NO_THROW(ops::linear_cross_entropy_backward({.a = mat(m, 2),
+                                                          .weight = mat(n, 2),
+                                                          .norm = norm,
+                                                          .target = no_target,
+                                                          .lse = vec(m),
+                                                          .dloss = vec(m),
+                                                          .da = mat(m, 2),
+                                                          .row_udz = vec(m)}));
+    }
+  }
+  const ops::Norm mix{.rstd = vec(0), .mean = vec(0), .c = vec(8)};
+  EXPECT_THROW(ops::gemm_norm({.a = mat(0, 2), .b = mat(8, 2), .norm = mix, .out = mat(0, 8)}), Error);
+}
+
 // ---- large
 
 /// Address space of which only what is touched takes memory.
