@@ -1,5 +1,6 @@
 #include "coda/ops/check.h"
 
+#include <cmath>
 #include <string>
 
 namespace coda::ops {
@@ -119,6 +120,13 @@ Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, 
   check.operand("a", a);
   check.operand("b", b);
   return p;
+}
+
+void check_beta(const Check& check, double beta) {
+  if (beta != 0 && beta != 1) check.fail("beta", "expected 0 (write) or 1 (add), got {}", beta);
+}
+void check_eps(const Check& check, const char* name, double eps) {
+  if (!(eps >= 0 && std::isfinite(eps))) check.fail(name, "expected a finite number of at least 0, got {}", eps);
 }
 
 void check_fp32_on_sm90(const Check& check, const char* argument, DType t) {

@@ -102,6 +102,14 @@ Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, 
 
 inline DType stats_of(DType t) { return t == DType::fp64 ? DType::fp64 : DType::fp32; }
 
+/// A scalar as a program has it that computes in this type, fp32 or fp64.
+inline double scalar_in(DType t, double x) { return t == DType::fp64 ? x : static_cast<double>(static_cast<float>(x)); }
+
+/// What an output is multiplied with before it is added to.
+void check_beta(const Check& check, double beta);
+/// What is added under the root of a norm.
+void check_eps(const Check& check, const char* name, double eps);
+
 /// Statistics and the optimiser's state are fp32 on the Hopper backend.
 void check_fp32_on_sm90(const Check& check, const char* argument, DType t);
 
@@ -112,7 +120,7 @@ std::int64_t check_heads(Check& check, const Target& on, const Heads& h, std::in
 void check_tokens(Check& check, const Target& on, const ConstVector& token, std::int64_t m, std::int64_t vocabulary);
 void check_targets(Check& check, const Target& on, const ConstVector& target, std::int64_t m, std::int64_t vocabulary,
                    std::int64_t ignore);
-void check_transform(const Check& check, const LogitTransform& t);
+void check_transform(const Check& check, const LogitTransform& t, DType stats);
 void check_options(const Check& check, const CrossEntropy& o);
 
 /// Calls f with a value of the element type that the tag names; the dtype was checked to be real.

@@ -77,7 +77,7 @@ class LayerCheck {
     gradient("gradients.gate_up", g.gate_up, w.gate_up);
     gradient("gradients.down", g.down, w.down);
   }
-  void projection(const QkvWeights& w, const Heads& heads, const Target& on) {
+  void projection(const QkvWeights& w, const Heads& heads, double head_eps, const Target& on) {
     weight("next.input_norm", w.input_norm, shape_.hidden);
     weight("next.qkv", w.qkv, w.qkv.rows, shape_.hidden);
     check_heads(check_, on, heads, shape_.tokens, w.qkv.rows, stats());
@@ -86,6 +86,7 @@ class LayerCheck {
     if (!shape_.qk_norm) return;
     weight("next.q_norm", w.q_norm, heads.head_dim);
     weight("next.k_norm", w.k_norm, heads.head_dim);
+    check_eps(check_, "head_eps", head_eps);
   }
   void gradients(const char* input_norm, const char* qkv, const char* q_norm, const char* k_norm, const QkvGradients& g,
                  const QkvWeights& w) {
@@ -111,7 +112,7 @@ class LayerCheck {
     weight("head.head", w.head, shape_.vocabulary, shape_.hidden);
   }
   void loss(const LogitTransform& transform, const CrossEntropy& options, const ConstVector& target, const Target& on) {
-    check_transform(check_, transform);
+    check_transform(check_, transform, stats());
     check_options(check_, options);
     check_targets(check_, on, target, shape_.tokens, shape_.vocabulary, options.ignore_index);
     shape_.label_smoothing = options.label_smoothing != 0;
@@ -125,9 +126,9 @@ class LayerCheck {
     check_.matrix("dtable", dtable, rows, shape_.hidden, stats());
     check_.output("dtable", dtable);
   }
-  void beta(double beta) {
-    if (beta != 0 && beta != 1) check_.fail("beta", "expected 0 (write) or 1 (add), got {}", beta);
-  }
+
+  void beta(double beta) { check_beta(check_, beta); }
+  void eps(double eps) { check_eps(check_, "eps", eps); }
 
   /// Last of all: the memory for temporaries, and that no two arguments share theirs.
   const LayerShape& finish(std::span<std::byte> workspace, std::int64_t (*bytes)(const LayerShape&)) {
@@ -226,7 +227,8 @@ LayerShape check_layer(Check& check, const BlockPre& args) {
   check.operand("table", args.table);
   check_tokens(check, args.on, args.token, args.token.size, args.table.rows);
   c.set_hidden(args.table.cols);
-  c.projection(args.next, args.heads, args.on);
+  c.projection(args.next, args.heads, args.head_eps, args.on);
+  c.eps(args.eps);
   c.output("x", args.x, args.table.cols);
   c.output("rstd", args.rstd);
   qkv_outputs(c, args);
@@ -236,7 +238,8 @@ LayerShape check_layer(Check& check, const BlockPre& args) {
 LayerShape check_layer(Check& check, const Block& args) {
   LayerCheck c = begin_block(check, args, "x", args.x);
   c.input_of("x", args.x, args.x.cols, args.x_mid, args.x_next);
-  c.projection(args.next, args.heads, args.on);
+  c.projection(args.next, args.heads, args.head_eps, args.on);
+  c.eps(args.eps);
   kept_outputs(c, args);
   c.output("x_next", args.x_next, c.shape().hidden);
   c.output("rstd_next", args.rstd_next);
@@ -248,6 +251,7 @@ LayerShape check_layer(Check& check, const BlockPost& args) {
   LayerCheck c = begin_block(check, args, "x", args.x);
   c.input_of("x", args.x, args.x.cols, args.x_mid, args.x_last);
   c.head(args.head, false);
+  c.eps(args.eps);
   kept_outputs(c, args);
   c.output("x_last", args.x_last, c.shape().hidden);
   c.output("rstd_last", args.rstd_last);
@@ -265,7 +269,7 @@ LayerShape check_layer(Check& check, const BlockPreBackward& args) {
   c.leads("x", args.x);
   c.set_hidden(args.x.cols);
   c.input("rstd", args.rstd);
-  c.projection(args.next, args.heads, args.on);
+  c.projection(args.next, args.heads, args.head_eps, args.on);
   c.projected(args.qkv, args.qkv_preact);
   const std::int64_t width = qkv_width(c.shape().heads);
   c.input_of("dqkv", args.dqkv, width, args.dz);
@@ -282,7 +286,7 @@ LayerShape check_layer(Check& check, const BlockPreBackward& args) {
 
 LayerShape check_layer(Check& check, const BlockBackward& args) {
   LayerCheck c = begin_block(check, args, "x_mid", args.x_mid);
-  c.projection(args.next, args.heads, args.on);
+  c.projection(args.next, args.heads, args.head_eps, args.on);
   c.projected(args.qkv, args.qkv_preact);
   const std::int64_t width = qkv_width(c.shape().heads);
   c.input("x_next", args.x_next, c.shape().hidden);

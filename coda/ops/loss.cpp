@@ -2,7 +2,9 @@
 // vocabulary.
 #include "coda/programs/loss.h"
 
-#include <vector>
+#include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "coda/backend/cpu/kernels.h"
 #include "coda/backend/sm90/kernels.h"
@@ -12,14 +14,22 @@
 
 namespace coda::ops {
 
-void check_transform(const Check& check, const LogitTransform& t) {
-  if (!(t.cap >= 0)) check.fail("transform.cap", "expected 0 (none) or a positive number, got {}", t.cap);
+void check_transform(const Check& check, const LogitTransform& t, DType stats) {
+  const double scale = scalar_in(stats, t.scale), cap = scalar_in(stats, t.cap);
+  if (!std::isfinite(scale)) {
+    check.fail("transform.scale", "expected a finite number in {}, got {}", coda::name_of(stats), t.scale);
+  }
+  if (!(cap >= 0 && std::isfinite(cap)) || (cap == 0 && t.cap != 0)) {
+    check.fail("transform.cap", "expected 0 (none) or a positive number in {}, got {}", coda::name_of(stats), t.cap);
+  }
 }
 void check_options(const Check& check, const CrossEntropy& o) {
   if (!(o.label_smoothing >= 0 && o.label_smoothing < 1)) {
     check.fail("options.label_smoothing", "expected a number in [0, 1), got {}", o.label_smoothing);
   }
-  if (!(o.z_loss >= 0)) check.fail("options.z_loss", "expected a number of at least 0, got {}", o.z_loss);
+  if (!(o.z_loss >= 0 && std::isfinite(o.z_loss))) {
+    check.fail("options.z_loss", "expected a finite number of at least 0, got {}", o.z_loss);
+  }
 }
 void check_targets(Check& check, const Target& on, const ConstVector& target, std::int64_t m, std::int64_t vocabulary,
                    std::int64_t ignore) {
@@ -78,9 +88,14 @@ void gemm_lse(const GemmLse& args) {
   Check check("gemm_lse", args.on);
   const Product p = check_product(check, args.a, args.b, args.layout);
   const NormKind kind = check_norm(check, args.norm, p);
-  check_transform(check, args.transform);
-  const std::int64_t vocabulary = args.vocabulary > 0 ? args.vocabulary : args.first_column + p.n;
-  if (args.first_column < 0 || args.first_column + p.n > vocabulary) {
+  check_transform(check, args.transform, p.stats);
+  if (args.vocabulary < 0) {
+    check.fail("vocabulary", "expected a number of columns, or 0 for those up to b's last, got {}", args.vocabulary);
+  }
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t vocabulary =
+      args.vocabulary > 0 ? args.vocabulary : std::min(args.first_column, kMost - p.n) + p.n;
+  if (args.first_column < 0 || args.first_column > vocabulary - p.n) {
     check.fail("first_column", "expected a block of {} columns inside a vocabulary of {}, got one that begins at {}",
                p.n, vocabulary, args.first_column);
   }
@@ -182,7 +197,7 @@ void cross_entropy_backward(const CrossEntropyBackward& args) {
   const std::int64_t m = args.preact.rows, n = args.preact.cols;
   const DType t0 = check.real("preact", args.preact.dtype), stats = stats_of(t0);
   check.matrix("preact", args.preact, m, n, t0);
-  check_transform(check, args.transform);
+  check_transform(check, args.transform, stats);
   check_options(check, args.options);
   check_targets(check, args.on, args.target, m, n, args.options.ignore_index);
   check.vector("lse", args.lse, m, stats);
@@ -213,7 +228,7 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
   Check check("linear_cross_entropy", args.on);
   const Product p = check_product(check, args.a, args.weight, Layout::nt);
   check_norm(check, args.norm, p);
-  check_transform(check, args.transform);
+  check_transform(check, args.transform, p.stats);
   check_options(check, args.options);
   check_targets(check, args.on, args.target, p.m, p.n, args.options.ignore_index);
   check.vector("lse", args.lse, p.m, p.stats);
@@ -258,7 +273,7 @@ void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args) {
   Check check("linear_cross_entropy_backward", args.on);
   const Product p = check_product(check, args.a, args.weight, Layout::nt);
   const NormKind kind = check_norm(check, args.norm, p);
-  check_transform(check, args.transform);
+  check_transform(check, args.transform, p.stats);
   check_options(check, args.options);
   check_targets(check, args.on, args.target, p.m, p.n, args.options.ignore_index);
   check.vector("lse", args.lse, p.m, p.stats);

@@ -33,7 +33,7 @@ void squared_norm(const SquaredNorm& args) {
   const DType t = check.real("x", args.x.dtype);
   check.vector("x", args.x, args.x.size, t);
   check.vector("out", args.out, 1, DType::fp64);
-  if (args.beta != 0 && args.beta != 1) check.fail("beta", "expected 0 or 1, got {}", args.beta);
+  check_beta(check, args.beta);
   check.operand("x", args.x);
   check.output("out", args.out);
   check.no_overlap();
@@ -61,17 +61,24 @@ void check_adamw(Check& check, const AdamW& args) {
   if (args.weight) check.vector("weight", args.weight, size, check.real("weight", args.weight.dtype));
   check.vector("gradient", args.gradient, size, check.real("gradient", args.gradient.dtype));
   check.optional_vector("squared_norm", args.squared_norm, 1, DType::fp64);
-  const auto require = [&](bool ok, const char* name, const char* expected, double got) {
-    if (!ok) check.fail(name, "expected {}, got {}", expected, got);
+  // The step computes with them in the state's type: 1e-50 is 0 there, 0.99999999 is 1.
+  const auto require = [&](const char* name, const char* expected, double got, auto ok) {
+    const double x = scalar_in(state, got);
+    if (std::isfinite(x) && ok(x)) return;
+    check.fail(name, "expected {} in {}, got {}", expected, coda::name_of(state), got);
   };
-  const auto positive = [](double x) { return x >= 0 && std::isfinite(x); };
-  require(positive(args.rate), "rate", "at least 0", args.rate);
-  require(args.beta1 >= 0 && args.beta1 < 1, "beta1", "a number from 0 to below 1", args.beta1);
-  require(args.beta2 >= 0 && args.beta2 < 1, "beta2", "a number from 0 to below 1", args.beta2);
-  require(args.eps > 0 && std::isfinite(args.eps), "eps", "a positive number", args.eps);
-  require(positive(args.weight_decay), "weight_decay", "at least 0", args.weight_decay);
-  require(std::isfinite(args.gradient_scale), "gradient_scale", "a finite number", args.gradient_scale);
-  require(positive(args.clip_norm), "clip_norm", "at least 0", args.clip_norm);
+  const auto any = [](double) { return true; };
+  const auto not_negative = [](double x) { return x >= 0; };
+  const auto below_one = [](double x) { return x >= 0 && x < 1; };
+  require("rate", "a number of at least 0", args.rate, not_negative);
+  require("beta1", "a number from 0 to below 1", args.beta1, below_one);
+  require("beta2", "a number from 0 to below 1", args.beta2, below_one);
+  require("eps", "a positive number", args.eps, [](double x) { return x > 0; });
+  require("weight_decay", "a number of at least 0", args.weight_decay, not_negative);
+  require("gradient_scale", "a finite number", args.gradient_scale, any);
+  if (!(args.clip_norm >= 0 && std::isfinite(args.clip_norm))) {
+    check.fail("clip_norm", "expected a number of at least 0, got {}", args.clip_norm);
+  }
   if (args.step < 1) check.fail("step", "expected a number from 1 on, got {}", args.step);
   check.require(args.clip_norm == 0 || args.squared_norm, "squared_norm",
                 "expected the squared norm of all gradients, since clip_norm is not 0, got none");

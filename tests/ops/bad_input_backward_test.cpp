@@ -1,5 +1,6 @@
 // Bad calls of the loss and of the backward operations, and the in-place calls that are allowed.
 #include <cmath>
+#include <limits>
 
 #include "tests/ops/bad_calls.h"
 
@@ -12,6 +13,10 @@ template <class Call>
 void add_transform(BadCalls<Call>& bad) {
   bad.add("transform.cap", "got -1", [](Call& x) { x.transform.cap = -1; });
   bad.add("transform.cap", "got nan", [](Call& x) { x.transform.cap = std::nan(""); });
+  bad.add("transform.cap", "got inf", [](Call& x) { x.transform.cap = HUGE_VAL; });
+  bad.add("transform.cap", "in fp32, got 1e-50", [](Call& x) { x.transform.cap = 1e-50; });
+  bad.add("transform.scale", "got nan", [](Call& x) { x.transform.scale = std::nan(""); });
+  bad.add("transform.scale", "in fp32, got 1e+50", [](Call& x) { x.transform.scale = 1e50; });
 }
 template <class Call>
 void add_options(BadCalls<Call>& bad) {
@@ -19,6 +24,7 @@ void add_options(BadCalls<Call>& bad) {
   bad.add("options.label_smoothing", "got -0.5", [](Call& x) { x.options.label_smoothing = -0.5; });
   bad.add("options.label_smoothing", "got nan", [](Call& x) { x.options.label_smoothing = std::nan(""); });
   bad.add("options.z_loss", "got -2", [](Call& x) { x.options.z_loss = -2; });
+  bad.add("options.z_loss", "got inf", [](Call& x) { x.options.z_loss = HUGE_VAL; });
 }
 /// Targets outside of [0, 8), and -100 where that is not the index to ignore.
 template <class Call, class Ignore>
@@ -65,6 +71,10 @@ TEST(BadInput, OfTheLogSumExpIsNamed) {
   lse.matrix("max", AT(max), true).matrix("sum", AT(sum), true).vector("target_logit", AT(target_logit), true);
   lse.add("sum", "pitch of max", [](auto& x) { ++x.sum.pitch; })
       .add("first_column", "got one that begins at -1", [](auto& x) { x.first_column = -1; });
+  static constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  lse.add("first_column", "vocabulary of 1000", [](auto& x) { x.vocabulary = 1000, x.first_column = kMost; });
+  lse.add("first_column", "begins at 9223372036854775807", [](auto& x) { x.first_column = kMost; });
+  lse.add("vocabulary", "got -1", [](auto& x) { x.vocabulary = -1; });
   lse.add("first_column", "vocabulary of 9", [](auto& x) { x.vocabulary = 9, x.first_column = 2; });
   lse.overlap("logits", AT(logits), AT(a))
       .overlap("max", AT(max), AT(norm.rstd))
@@ -290,6 +300,7 @@ TEST(BadInput, OfTheRotaryBackwardsIsNamed) {
            [](auto& x) { x.dz = Matrix(const_cast<void*>(x.y.data), x.y.dtype, 4, 8, x.y.pitch); });
   norm.matrix("preact", AT(preact), true).overlap("dz", AT(dz), AT(preact)).matrix("dweight", AT(dweight), false);
   norm.vector("q_weight", AT(q_weight), true).vector("k_weight", AT(k_weight), true);
+  norm.add("eps", "got -1", [](auto& x) { x.eps = -1; });
   norm.overlap("dz", AT(dz), AT(q_weight)).overlap("dweight", AT(dweight), AT(k_weight), 0);
 }
 

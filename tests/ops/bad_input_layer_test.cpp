@@ -25,6 +25,7 @@ void add_projection(BadCalls<Call>& bad) {
   bad.vector("next.q_norm", AT(next.q_norm), true).vector("next.k_norm", AT(next.k_norm), true);
   bad.matrix("heads.table", AT(heads.table), true, false).vector("heads.position", AT(heads.position), false);
   bad.add("heads", "got (3 + 1 + 1) * 4", [](Call& x) { x.heads.q = 3; });
+  bad.add("head_eps", "got -1", [](Call& x) { x.head_eps = -1; });
   bad.add("heads.head_dim", "got 3", [](Call& x) { x.heads.head_dim = 3; });
   bad.add("heads.position", "got 7 at row 2",
           [](Call& x) { const_cast<std::int64_t*>(static_cast<const std::int64_t*>(x.heads.position.data))[2] = 7; });
@@ -49,6 +50,7 @@ template <class Call>
 void add_kept(BadCalls<Call>& bad) {
   bad.matrix("x_mid", AT(x_mid), false).matrix("preact", AT(preact), false);
   bad.vector("rstd_mid", AT(rstd_mid), false);
+  bad.add("eps", "got nan", [](Call& x) { x.eps = std::nan(""); });
 }
 
 TEST(BadInput, OfBlockIsNamed) {

@@ -166,6 +166,7 @@ TEST(BadInput, OfTheRotaryProjectionsIsNamed) {
   add_product(norm), add_layout(norm), add_norm(norm), add_heads(norm);
   norm.matrix("out", AT(out), true).matrix("preact", AT(preact), false);
   norm.vector("q_weight", AT(q_weight), true).vector("k_weight", AT(k_weight), true);
+  norm.add("eps", "got -1", [](auto& x) { x.eps = -1; });
   norm.overlap("out", AT(out), AT(heads.table))
       .overlap("out", AT(out), AT(q_weight))
       .overlap("preact", AT(preact), AT(k_weight));
@@ -194,6 +195,7 @@ TEST(BadInput, OfTheSmallReductionsIsNamed) {
   rms.matrix("sum_sq", AT(sum_sq), true, false).vector("rstd", AT(rstd), true).overlap("rstd", AT(rstd), AT(sum_sq));
   rms.add("n", "got 0", [](auto& x) { x.n = 0; }).add("n", "2 tiles", [](auto& x) { x.n = 256; });
   rms.add("n", "got -5", [](auto& x) { x.n = -5; });
+  rms.add("eps", "got -5", [](auto& x) { x.eps = -5; }).add("eps", "got nan", [](auto& x) { x.eps = std::nan(""); });
 
   BadCalls<ops::LayerNormFinalize> layer("layernorm_finalize", ops::layernorm_finalize, [](Case& c) {
     return ops::LayerNormFinalize{.tile_mean = c.in(Mat(4, 2), DType::fp32),
@@ -204,6 +206,7 @@ TEST(BadInput, OfTheSmallReductionsIsNamed) {
   });
   layer.matrix("tile_mean", AT(tile_mean), true, false).matrix("tile_m2", AT(tile_m2), true);
   layer.vector("mean", AT(mean), true).vector("rstd", AT(rstd), true).add("n", "2 tiles", [](auto& x) { x.n = 513; });
+  layer.add("eps", "got -5", [](auto& x) { x.eps = -5; }).add("eps", "got inf", [](auto& x) { x.eps = HUGE_VAL; });
   layer.overlap("rstd", AT(rstd), AT(mean)).overlap("mean", AT(mean), AT(tile_m2));
 
   BadCalls<ops::SumRows> rows("sum_rows", ops::sum_rows, [](Case& c) {
@@ -213,6 +216,8 @@ TEST(BadInput, OfTheSmallReductionsIsNamed) {
   BadCalls<ops::SumColumns> columns("sum_columns", ops::sum_columns, [](Case& c) {
     return ops::SumColumns{.partial = c.in(Mat(4, 3), DType::fp32), .out = c.out_vec("out", 3, DType::fp32)};
   });
+  columns.add("beta", "got 0.5", [](auto& x) { x.beta = 0.5; });
+  columns.add("beta", "got nan", [](auto& x) { x.beta = std::nan(""); });
   columns.matrix("partial", AT(partial), true, false).vector("out", AT(out), true).overlap("out", AT(out), AT(partial));
 
   BadCalls<ops::HeadWeightGradient> weights("head_weight_gradient", ops::head_weight_gradient, [](Case& c) {

@@ -138,9 +138,13 @@ TEST(Optimizer, bad_calls_are_named_and_change_nothing) {
   expect("adamw: m: expected 10 values, got 9", [](auto& c) { c.m.size = 9; });
   expect("adamw: v: expected dtype fp32, got fp64", [](auto& c) { c.v.dtype = DType::fp64; });
   expect("adamw: gradient: expected dtype bf16, fp16, fp32 or fp64", [](auto& c) { c.gradient.dtype = DType::int32; });
-  expect("adamw: rate: expected at least 0, got -1", [](auto& c) { c.rate = -1; });
-  expect("adamw: beta1: expected a number from 0 to below 1, got 1", [](auto& c) { c.beta1 = 1; });
-  expect("adamw: eps: expected a positive number, got 0", [](auto& c) { c.eps = 0; });
+  expect("adamw: rate: expected a number of at least 0 in fp32, got -1", [](auto& c) { c.rate = -1; });
+  expect("adamw: beta1: expected a number from 0 to below 1 in fp32, got 1", [](auto& c) { c.beta1 = 1; });
+  expect("adamw: beta2: expected a number from 0 to below 1 in fp32, got 0.9999",
+         [](auto& c) { c.beta2 = 0.99999999; });
+  expect("adamw: eps: expected a positive number in fp32, got 0", [](auto& c) { c.eps = 0; });
+  expect("adamw: eps: expected a positive number in fp32, got 1e-50", [](auto& c) { c.eps = 1e-50; });
+  expect("adamw: gradient_scale: expected a finite number in fp32", [](auto& c) { c.gradient_scale = 1e50; });
   expect("adamw: step: expected a number from 1 on, got 0", [](auto& c) { c.step = 0; });
   expect("adamw: squared_norm: expected the squared norm of all gradients", [](auto& c) {
     c.clip_norm = 1;
