@@ -46,6 +46,9 @@ class Check {
     if (v) vector(name, v, size, t);
   }
 
+  /// The pitch of another matrix of the same shape, for a program that goes through both with one.
+  void same_pitch(const char* name, const ConstMatrix& m, const char* other_name, const ConstMatrix& other) const;
+
   /// Registers what is read and written; `no_overlap` then refuses outputs that share memory with each other or with an
   /// operand of the product, or that overlap an elementwise input without being exactly it.
   void operand(const char* name, const ConstMatrix& m) { inputs_.add({name, range(m), false}); }
@@ -60,7 +63,7 @@ class Check {
     const std::byte* begin = nullptr;
     std::int64_t rows = 0, width = 0, pitch = 0;  // bytes
     DType dtype = DType::fp32;
-    bool operator==(const Range&) const = default;
+    bool is(const Range& other) const;
   };
   struct Named {
     const char* name = nullptr;

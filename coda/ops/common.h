@@ -133,7 +133,7 @@ inline NormKind check_stats(Check& check, const Matrix& sum_sq, const Matrix& me
   check.output("m2", m2);
   check.require(static_cast<bool>(mean) == static_cast<bool>(m2) && !(mean && sum_sq), "sum_sq, mean, m2",
                 "expected sum_sq (RMSNorm), or mean and m2 (LayerNorm), or none, got another mix");
-  if (mean && mean.pitch != m2.pitch) check.fail("m2", "expected the pitch of mean, {}, got {}", mean.pitch, m2.pitch);
+  if (mean) check.same_pitch("m2", m2, "mean", mean);
   return mean ? NormKind::layernorm : NormKind::rms;
 }
 template <class T, class F>

@@ -49,8 +49,10 @@ void gemm(const Gemm& args) {
   check.no_overlap();
   const bool bare = args.activation == Activation::identity && !args.preact && !args.bias;
   if (args.on.backend == Backend::sm90 && bare && size_of(p.t) == 2) {
+    ConstMatrix c = args.c;
+    if (c.data == args.out.data) c.pitch = args.out.pitch;  // that of one row may be another
     return sm90::matmul(check.operation(), args.a, args.b, args.layout, static_cast<float>(args.alpha),
-                        static_cast<float>(args.beta), args.c, args.out, args.on.stream);
+                        static_cast<float>(args.beta), c, args.out, args.on.stream);
   }
   with_real(p.t, [&](auto t) {
     using T = decltype(t);

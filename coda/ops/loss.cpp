@@ -103,9 +103,7 @@ void gemm_lse(const GemmLse& args) {
   check.optional_matrix("logits", args.logits, p.m, p.n, p.t);
   check.matrix("max", args.max, p.m, tiles_n(p.n, args.on.backend), p.stats);
   check.matrix("sum", args.sum, p.m, tiles_n(p.n, args.on.backend), p.stats);
-  if (args.max.pitch != args.sum.pitch) {
-    check.fail("sum", "expected the pitch of max, {}, got {}", args.max.pitch, args.sum.pitch);
-  }
+  check.same_pitch("sum", args.sum, "max", args.max);
   check.optional_matrix("logit_sum", args.logit_sum, p.m, tiles_n(p.n, args.on.backend), p.stats);
   if (args.target || args.target_logit) {
     check_targets(check, args.on, args.target, p.m, vocabulary, args.ignore_index);

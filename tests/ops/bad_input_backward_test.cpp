@@ -304,6 +304,43 @@ TEST(BadInput, OfTheRotaryBackwardsIsNamed) {
   norm.overlap("dz", AT(dz), AT(q_weight)).overlap("dweight", AT(dweight), AT(k_weight), 0);
 }
 
+TEST(Overlap, TakesAnyPitchOfOneRow) {
+  std::vector<float> a(2, 1), b(4 * 2, 1), out(8, 3);
+  const MatrixOf<const float> a_(a.data(), 1, 2), b_(b.data(), 4, 2);
+  const auto row = [&](std::int64_t first, std::int64_t pitch) {
+    return Matrix(out.data() + first, DType::fp32, 1, 4, pitch);
+  };
+  ops::gemm({.a = a_, .b = b_, .beta = 1, .c = row(0, 9), .out = row(0, 4)});
+  EXPECT_EQ(out, (std::vector<float>{5, 5, 5, 5, 3, 3, 3, 3}));
+  for (const std::int64_t pitch : {0, 4, 9}) {
+    EXPECT_THROW(ops::gemm({.a = a_, .b = b_, .beta = 1, .c = row(1, 9), .out = row(0, pitch)}), Error);
+  }
+  // One row between those of a matrix, and across them.
+  std::vector<float> wide(4 * 8, 1), four(4, 1);
+  const MatrixOf<const float> rows(wide.data(), 4, 2, 8);
+  const auto into = [&](std::int64_t first) {
+    ops::gemm({.a = MatrixOf<const float>(four.data(), 1, 2),
+               .b = rows,
+               .out = Matrix(wide.data() + first, DType::fp32, 1, 4, 1)});
+  };
+  EXPECT_NO_THROW(into(2));
+  EXPECT_EQ(wide[2], 2);
+  EXPECT_THROW(into(1), Error);
+  EXPECT_THROW(into(6), Error);
+
+  std::vector<float> mean(1), m2(1), max(1), sum(1), x(4), residual(4, 1);
+  const auto one = [](std::vector<float>& v, std::int64_t pitch) { return Matrix(v.data(), DType::fp32, 1, 1, pitch); };
+  EXPECT_NO_THROW(ops::gemm_residual({.a = a_,
+                                      .b = b_,
+                                      .residual = MatrixOf<const float>(residual.data(), 1, 4),
+                                      .x = MatrixOf<float>(x.data(), 1, 4),
+                                      .mean = one(mean, 1),
+                                      .m2 = one(m2, 4)}));
+  EXPECT_EQ(mean[0], 3);
+  EXPECT_NO_THROW(ops::gemm_lse({.a = a_, .b = b_, .max = one(max, 7), .sum = one(sum, 2)}));
+  EXPECT_EQ(max[0], 2);
+}
+
 TEST(Overlap, AllowsColumnSlicesOfOneBuffer) {
   // Two outputs side by side in the rows of one buffer: their ranges interleave but no byte is shared.
   std::vector<float> a(4 * 2, 1), b(3 * 2, 1), out(4 * 8, 7);
