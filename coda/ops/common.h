@@ -1,9 +1,8 @@
 // Building blocks of the operations: from checked run-time views to the ports of a program.
 #pragma once
 
-#include <vector>
-
 #include "coda/backend/cpu/gemm.h"
+#include "coda/backend/cpu/memory.h"
 #include "coda/backend/sm90/run.h"
 #include "coda/backend/sm90/workspace.h"
 #include "coda/ops/check.h"
@@ -171,8 +170,10 @@ class Temporary {
   Temporary() = default;
   Temporary(const Check& check, const Target& on, std::int64_t count) {
     if (on.backend == Backend::cpu) {
-      host_.resize(static_cast<std::size_t>(count));
-      data_ = host_.data();
+      const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(X));
+      host_ = cpu::allocate(static_cast<std::size_t>(bytes));
+      if (!host_) check.fail(Status::device_error, "workspace", "expected {} bytes of memory, got none", bytes);
+      data_ = reinterpret_cast<X*>(host_.get());
     } else {
       device_ = sm90::Workspace(static_cast<std::size_t>(count) * sizeof(X), on.stream, check.operation());
       data_ = device_.as<X>();
@@ -181,7 +182,7 @@ class Temporary {
   X* data() const { return data_; }
 
  private:
-  std::vector<X> host_;
+  cpu::Memory host_;
   sm90::Workspace device_;
   X* data_ = nullptr;
 };

@@ -239,6 +239,29 @@ TEST(LayerNorm, TakesNullPointersOfEmptyTensors) {
   EXPECT_THROW(ops::gemm_norm({.a = mat(0, 2), .b = mat(8, 2), .norm = mix, .out = mat(0, 8)}), Error);
 }
 
+/// More temporaries than there are addresses.
+TEST(LinearCrossEntropyBackward, NamesMemoryThatIsNotThere) {
+#if !defined(__SANITIZE_ADDRESS__)  // which stops the program
+  constexpr std::int64_t kM = std::int64_t{1} << 20, kV = std::int64_t{1} << 40;
+  const std::vector<std::int32_t> target(kM);
+  const std::vector<float> lse(kM), dloss(kM);
+  try {
+    ops::linear_cross_entropy_backward({.a = {nullptr, DType::bf16, kM, 0},
+                                        .weight = {nullptr, DType::bf16, kV, 0},
+                                        .target = VectorOf<const std::int32_t>(target.data(), kM),
+                                        .lse = VectorOf<const float>(lse.data(), kM),
+                                        .dloss = VectorOf<const float>(dloss.data(), kM),
+                                        .chunk = kV,
+                                        .da = {nullptr, DType::bf16, kM, 0}});
+    ADD_FAILURE() << "expected an error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status(), Status::device_error);
+    EXPECT_EQ(e.what(), std::string("linear_cross_entropy_backward: workspace: expected 2305843009213693952 bytes of "
+                                    "memory, got none"));
+  }
+#endif
+}
+
 // ---- large
 
 /// Address space of which only what is touched takes memory.
