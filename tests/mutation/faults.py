@@ -206,6 +206,12 @@ FAULTS = [
         "const double shift = top;",
         "backend/cpu/kernels.cpp programs_extremes_test",
     ),
+    (
+        KERNELS,
+        "return To(rounded_to_odd(x));",
+        "return To(static_cast<float>(x));",
+        "backend/cpu/kernels.cpp optimizer_test",
+    ),
     (KERNELS, "l += o.z_loss * value * value", "l += o.z_loss * value", kernels_loss),
     # ---- a layer in one call
     (LAYER, ".dx_in = args.dx_next,", "", layer),

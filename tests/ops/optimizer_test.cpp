@@ -1,6 +1,7 @@
 // Casts, squared norms and AdamW through the checked calls on the CPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -39,6 +40,42 @@ TEST(Optimizer, cast_rounds_once_in_every_direction) {
       out.expect_guards_intact("out");
     });
   });
+}
+
+TEST(Optimizer, fp64_is_rounded_once_to_16_bits) {
+  // Just off the middle of two neighbours, by less than fp32 can hold; beyond its range, and below it.
+  const double bf = std::ldexp(1, -8), fp = std::ldexp(1, -11), little = std::ldexp(1, -40);
+  const double inf = std::numeric_limits<double>::infinity(), least = std::ldexp(1, -1074);
+  const Mat in(2, 6,
+               {1 + bf + little, 1 + bf, 1 + 3 * bf - little, -1 - bf - little, least, 1e300,  //
+                1 + fp + little, 1 + fp, 1 + 3 * fp - little, -1 - fp - little, -least, -1e300});
+  const auto expect = [&](auto to, const Mat& ref) {
+    using Out = decltype(to);
+    Guarded<double> from(in);
+    Guarded<Out> out(2, 6);
+    ops::cast({.in = from.any_matrix(), .out = out.any_matrix()});
+    EXPECT_EQ(check_exact("out", out.mat(), ref), "") << name_of(dtype_of<Out>);
+    // A step of rate 0 leaves the master, and rounds it to the weight.
+    Vec values = in.v;
+    for (double& e : values) e = std::clamp(e, -1e5, 1e5);
+    auto master = guarded_vector<double>(values), m = guarded_vector<double>(Vec(12)),
+         v = guarded_vector<double>(Vec(12));
+    auto gradient = guarded_vector<double>(Vec(12));
+    Guarded<Out> weight(12, 1);
+    ops::adamw({.master = master.any_vector(),
+                .m = m.any_vector(),
+                .v = v.any_vector(),
+                .weight = weight.any_vector(),
+                .gradient = gradient.any_vector()});
+    for (std::int64_t i = 0; i < 12; ++i) {
+      if (i % 6 == 5) continue;
+      EXPECT_EQ(weight.get(i, 0), ref(i / 6, i % 6)) << i;
+    }
+  };
+  expect(bf16(), Mat(2, 6, {1 + 2 * bf, 1, 1 + 2 * bf, -1 - 2 * bf, 0, inf, 1, 1, 1, -1, 0, -inf}));
+  expect(fp16(), Mat(2, 6,
+                     {1 + bf, 1 + bf, 1 + 3 * bf, -1 - bf, 0, inf,  //
+                      1 + 2 * fp, 1, 1 + 2 * fp, -1 - 2 * fp, 0, -inf}));
 }
 
 TEST(Optimizer, squared_norm_accumulates_in_fp64) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -70,9 +72,9 @@ class Round {
   double operator()(double x) const {
     switch (type_) {
       case DType::bf16:
-        return static_cast<float>(bf16(static_cast<float>(x)));
+        return nearest(x, 8, -133, 128);
       case DType::fp16:
-        return static_cast<float>(fp16(static_cast<float>(x)));
+        return nearest(x, 11, -24, 16);
       case DType::fp32:
         return static_cast<float>(x);
       default:
@@ -89,6 +91,15 @@ class Round {
   }
 
  private:
+  /// Rounded once, to nearest even, to `bits` significant bits and units of at least 2^least; from 2^most on infinite.
+  static double nearest(double x, int bits, int least, int most) {
+    if (x == 0 || !std::isfinite(x)) return x;
+    int exponent = 0;
+    std::frexp(x, &exponent);
+    const int unit = std::max(exponent - bits, least);
+    const double y = std::ldexp(std::nearbyint(std::ldexp(x, -unit)), unit);
+    return std::fabs(y) < std::ldexp(1, most) ? y : std::copysign(std::numeric_limits<double>::infinity(), x);
+  }
   template <class Acc, class Term>
   static double accumulate(std::int64_t begin, std::int64_t end, Term term) {
     Acc acc = 0;

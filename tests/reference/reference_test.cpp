@@ -78,6 +78,14 @@ TEST(Round, ExactChangesNothingAndTypesHoldTheirValues) {
   EXPECT_EQ(Round::to(DType::bf16)(x), 0.333984375);
   EXPECT_EQ(Round::to(DType::fp16)(x), 0.333251953125);
   EXPECT_EQ(Round::to(DType::fp16)(1e6), kInf);
+  EXPECT_EQ(Round::to(DType::fp16)(65519), 65504);
+  EXPECT_EQ(Round::to(DType::fp16)(-65520), -kInf);
+  // Once: fp32 would make the middle of two neighbours of it first.
+  EXPECT_EQ(Round::to(DType::bf16)(1 + 0x1p-8 + 0x1p-40), 1 + 0x1p-7);
+  EXPECT_EQ(Round::to(DType::fp16)(1 + 0x1p-11 + 0x1p-40), 1 + 0x1p-10);
+  EXPECT_EQ(Round::to(DType::fp16)(0x1p-25), 0);
+  EXPECT_EQ(Round::to(DType::fp16)(0x3p-25), 0x1p-23);
+  EXPECT_EQ(Round::to(DType::bf16)(0x1.8p-133), 0x1p-132);
   EXPECT_EQ(Round::to(DType::bf16).stat(x), static_cast<double>(1.0f / 3.0f));
   EXPECT_THROW(Round::to(DType::int32), std::logic_error);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -28,6 +29,22 @@ void with_element(DType t, const F& f) {
       return f(double{});
   }
 }
+/// To float by rounding to odd: to the odd one of its neighbours where x is none of them. A second rounding, to 16
+/// bits, then gives what one alone would (Boldo and Melquiond, 2008).
+float rounded_to_odd(double x) {
+  const auto nearest = static_cast<float>(x);
+  const auto back = static_cast<double>(nearest);
+  const auto bits = std::bit_cast<std::uint32_t>(nearest);
+  if (!(back < x || back > x) || bits % 2 == 1) return nearest;
+  const bool past = x < 0 ? back < x : back > x;  // further from zero than x
+  return std::bit_cast<float>(past ? bits - 1 : bits + 1);
+}
+/// x as a To, rounded once to nearest even.
+template <class To, class From>
+To rounded(From x) {
+  if constexpr (std::is_same_v<From, double> && sizeof(To) == 2) return To(rounded_to_odd(x));
+  else return static_cast<To>(static_cast<acc_t<To>>(x));
+}
 /// out[i] = x[first + i] for `count` elements.
 template <class Real>
 void load_block(const ConstVector& x, std::int64_t first, std::int64_t count, Real* out) {
@@ -41,7 +58,7 @@ void store_block(const Real* in, std::int64_t first, std::int64_t count, const V
   with_element(x.dtype, [&](auto element) {
     using T = decltype(element);
     T* out = static_cast<T*>(x.data) + first;
-    for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(static_cast<acc_t<T>>(in[i]));
+    for (std::int64_t i = 0; i < count; ++i) out[i] = rounded<T>(in[i]);
   });
 }
 
@@ -159,7 +176,7 @@ template <class From, class To>
 void cast(MatrixOf<const From> in, MatrixOf<To> out) {
 #pragma omp parallel for schedule(static)
   for (std::int64_t m = 0; m < in.rows; ++m) {
-    for (std::int64_t n = 0; n < in.cols; ++n) out.row(m)[n] = static_cast<To>(static_cast<acc_t<To>>(in.row(m)[n]));
+    for (std::int64_t n = 0; n < in.cols; ++n) out.row(m)[n] = rounded<To>(in.row(m)[n]);
   }
 }
 
