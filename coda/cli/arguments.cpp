@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <set>
 
 #include "coda/backend/sm90/device.h"
@@ -94,6 +95,15 @@ std::vector<const Entry*> parse_programs(const std::vector<std::string>& names) 
   for (const Entry& e : catalog())
     if (names.empty() || std::find(names.begin(), names.end(), e.name) != names.end()) out.push_back(&e);
   return out;
+}
+
+CLI::Validator at_least(int least) {
+  const auto check = [least](const std::string& text) -> std::string {
+    double x = 0;
+    if (CLI::detail::lexical_cast(text, x) && std::isfinite(x) && x >= least) return {};
+    return fmt::format("expected a number of at least {}, got `{}`", least, text);
+  };
+  return {check, {}};
 }
 
 void require_backend(ops::Backend backend, const char* command) {

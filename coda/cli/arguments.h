@@ -30,6 +30,9 @@ std::vector<Shape> parse_shapes(const std::vector<std::string>& texts);
 /// The entries of these exact names, in the catalog's order; all of it for none.
 std::vector<const Entry*> parse_programs(const std::vector<std::string>& names);
 
+/// A number from `least` on. CLI11's own check lets NaN pass, and an infinity is none that a job can use.
+CLI::Validator at_least(int least);
+
 /// Throws Error(unsupported) unless this build and machine have the backend.
 void require_backend(ops::Backend backend, const char* command);
 

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "coda/cli/arguments.h"
 #include "coda/cli/commands.h"
 #include "coda/cli/interrupt.h"
 #include "coda/cli/threads.h"
@@ -39,8 +41,8 @@ void choose_steps(nn::Trainer& trainer, double minutes, std::int64_t most, bool 
   const double a_step = speed.step + (every > 0 ? speed.validation / every : 0);
   // One part in fifty is kept for checkpoints.
   const double left = 0.98 * 60 * minutes - speed.validation;
-  const auto fits = std::max<std::int64_t>(10, std::llround(left / a_step));
-  const std::int64_t steps = most > 0 ? std::min(fits, most) : fits;
+  const std::int64_t limit = most > 0 ? most : std::numeric_limits<std::int64_t>::max();
+  const std::int64_t steps = nn::steps_that_fit(left, a_step, std::min<std::int64_t>(10, limit), limit);
   trainer.set_steps(steps);
   if (!quiet) {
     const double seconds = static_cast<double>(steps) * a_step + speed.validation;
@@ -98,7 +100,7 @@ void run(Arguments args) {
     args.train.model.head_dim = args.train.model.hidden / args.train.model.heads;
   }
   args.train.model.max_positions = args.train.seq;
-  if (args.train.rate_floor < 0) args.train.rate_floor = args.train.rate / 10;
+  if (args.train.rate_floor == -1) args.train.rate_floor = args.train.rate / 10;
   if (args.compare > 0) {
     if (args.train.data.empty()) throw CLI::RequiredError("--data");
     const nn::Comparison result = nn::compare_with_unfused(
@@ -143,7 +145,8 @@ void add_train(CLI::App& app) {
   option("--steps", t.steps, "Optimiser steps of the whole run, which the schedule spans");
   option("--minutes", args->minutes,
          "Choose --steps, at most those given, so that the run takes about this long here; the number is then fixed "
-         "and stored");
+         "and stored")
+      ->check(at_least(0));
   option("--layers", t.model.layers, "Layers");
   option("--hidden", t.model.hidden, "Width of the residual stream");
   option("--heads", t.model.heads, "Query heads");
@@ -165,13 +168,13 @@ void add_train(CLI::App& app) {
   option("--clip", t.adamw.clip_norm, "Largest norm of the gradient; 0: no limit");
   option("--validation", t.validation, "Part of the text, from its end, to validate on");
   option("--validate-every", t.validate_every, "Steps between validations; 0: only at the end");
-  option("--seed", t.seed, "Of the weights and the order of the data");
+  option("--seed", t.seed, "Of the weights and the order of the data")->check(at_least(0));
   for (CLI::Option* o : fixed) o->excludes(resume);
   command
       ->add_option("--stop-after", args->run.stop_after, "Stop after this many steps, to be resumed; 0: go to the end")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   command->add_option("--save-seconds", args->run.save_seconds, "Time between checkpoints")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->capture_default_str();
   command
       ->add_option(
@@ -179,7 +182,7 @@ void add_train(CLI::App& app) {
           "Keep no model; run this many steps with the programs and with the same maths as separate passes, in --dtype "
           "and in fp32 (or bf16; fewer steps of this second type if --minutes is given and is less), print how they "
           "compare, and leave comparison.json in --out if that is given")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least(1))
       ->excludes(resume);
   add_threads(*command, args->threads);
   command->add_flag("--quiet", args->quiet, "No progress");

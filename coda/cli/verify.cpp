@@ -223,7 +223,7 @@ void add_verify(CLI::App& app) {
   command->add_flag("--all", a->all,
                     "All dtypes that the backend multiplies, all layouts and several shapes, for what is not named");
   command->add_flag("--rows", a->rows, "With --all: print every output, not only the one nearest to its limit");
-  command->add_option("--seed", a->seed, "Seed of the random data")->capture_default_str();
+  command->add_option("--seed", a->seed, "Seed of the random data")->check(at_least(0))->capture_default_str();
   command->add_flag("--json", a->as_json, "Print one JSON document");
   command->footer(
       "Each output begins as NaN between guard zones. It passes if\n"

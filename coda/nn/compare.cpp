@@ -120,8 +120,7 @@ Comparison compare_with_unfused(const CompareOptions& options) {
     std::int64_t steps = options.steps;
     if (options.minutes > 0 && dtype != own) {
       const double step = static_cast<double>(train.accumulation) * (fused.rehearse() + unfused.rehearse()) + optimiser;
-      steps = std::clamp<std::int64_t>(std::llround((60 * options.minutes - (now() - begin)) / step),
-                                       std::min<std::int64_t>(5, steps), steps);
+      steps = steps_that_fit(60 * options.minutes - (now() - begin), step, std::min<std::int64_t>(5, steps), steps);
     }
     Progress progress(fmt::format("compare in {}", name_of(dtype)), steps, 0, options.progress);
     for (std::int64_t step = 0; step < steps; ++step) {

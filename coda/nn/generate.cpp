@@ -19,7 +19,7 @@ std::vector<std::int32_t> generate(const ModelConfig& config, const Weights& wei
   if (options.tokens < 0) {
     throw Error(Status::invalid_argument, fmt::format("generate: tokens: expected at least 0, got {}", options.tokens));
   }
-  const std::int64_t capacity = std::min(config.max_positions, given + options.tokens);
+  const std::int64_t capacity = given + std::min(config.max_positions - given, options.tokens);
   Decoder decoder(config, weights, capacity);
   std::vector<std::int32_t> text(prompt.begin(), prompt.end());
   std::span<const float> logits = decoder.append(prompt);

@@ -23,4 +23,11 @@ struct CosineSchedule {
   }
 };
 
+/// How many steps of `step` seconds fit into `seconds`: from `least` to `most`.
+inline std::int64_t steps_that_fit(double seconds, double step, std::int64_t least, std::int64_t most) {
+  const double fit = seconds / step;
+  if (!(fit > static_cast<double>(least))) return least;
+  return fit < static_cast<double>(most) ? std::min<std::int64_t>(std::llround(fit), most) : most;
+}
+
 }  // namespace coda::nn

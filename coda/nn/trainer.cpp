@@ -215,7 +215,8 @@ void Trainer::save(const fs::path& folder) const {
 
 TrainResult Trainer::run(const RunOptions& run) {
   const std::int64_t first = done_;
-  const std::int64_t end = run.stop_after > 0 ? std::min(options_.steps, done_ + run.stop_after) : options_.steps;
+  const std::int64_t end =
+      run.stop_after > 0 ? done_ + std::min(options_.steps - done_, run.stop_after) : options_.steps;
   TrainLog log(run.out / "log.jsonl", first);
   save(run.out);  // a folder that cannot be written is known before an hour is spent
   TrainResult result{done_, options_.steps, std::numeric_limits<double>::quiet_NaN(), 0, 0, 0, false};

@@ -35,7 +35,7 @@ struct TrainOptions {
   void check() const;
   std::int64_t tokens_per_step() const { return batch * seq * accumulation; }
   DataOptions data_options() const { return {batch, seq, validation, seed}; }
-  CosineSchedule schedule() const { return {rate, rate_floor, std::min(warmup, (steps + 3) / 4), steps}; }
+  CosineSchedule schedule() const { return {rate, rate_floor, std::min(warmup, steps / 4 + (steps % 4 != 0)), steps}; }
   Metadata to_metadata() const;
   /// The model comes from the checkpoint's config.json.
   static TrainOptions from_metadata(const Metadata& metadata, const ModelConfig& model);

@@ -81,7 +81,7 @@ TEST(CodaUsage, WrongValueTellsWhatWasExpected) {
   expect_usage_error({"verify", "--backend", "tpu"}, {"--backend", "expected cpu or sm90", "`tpu`"});
   for (const char* shape : {"8", "8x8", "8x8x", "8x8x8x8", "0x8x8", "-1x8x8", "axbxc", "8x8x99999999999999999999"})
     expect_usage_error({"verify", "--shape", shape}, {"--shape", "expected MxNxK", shape});
-  expect_usage_error({"verify", "--seed", "x"}, {"--seed"});
+  for (const char* seed : {"x", "-1"}) expect_usage_error({"verify", "--seed", seed}, {"--seed", seed});
   expect_usage_error({"bench", "--dtype", "fp16"}, {"--dtype", "expected bf16 or fp32"});
   expect_usage_error({"bench", "--shape", "8x7x8"}, {"--shape", "even N"});
   expect_usage_error({"bench", "--rounds", "0"}, {"--rounds"});

@@ -207,4 +207,16 @@ TEST(CosineSchedule, WarmsUpThenDecaysToTheFloor) {
   EXPECT_DOUBLE_EQ((coda::nn::CosineSchedule{.peak = 1, .floor = 0, .warmup = 0, .total = 10}.at(0)), 1.0);
 }
 
+TEST(StepsThatFit, AreBetweenTheLeastAndTheMost) {
+  using coda::nn::steps_that_fit;
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(steps_that_fit(10, 0.25, 5, 100), 40);
+  EXPECT_EQ(steps_that_fit(10, 0.25, 5, 30), 30);
+  EXPECT_EQ(steps_that_fit(1, 0.25, 5, 30), 5);
+  EXPECT_EQ(steps_that_fit(-1, 0.25, 5, 30), 5);
+  EXPECT_EQ(steps_that_fit(std::nan(""), 0.25, 5, 30), 5);
+  EXPECT_EQ(steps_that_fit(1e30, 0.25, 5, most), most) << "more than the type holds";
+  EXPECT_EQ(steps_that_fit(1e30, 0.25, 5, 30), 30);
+}
+
 }  // namespace

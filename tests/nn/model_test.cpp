@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <stdexcept>
 #include <tuple>
 
 #include "coda/nn/generate.h"
@@ -214,6 +216,14 @@ TEST(Generate, IsAFunctionOfItsSeedAndOutgrowsTheModelsPositions) {
   EXPECT_EQ(a.size(), 50U);
   EXPECT_EQ(a, b);
   EXPECT_NE(a, c);
+  std::vector<std::int32_t> endless;
+  GenerateOptions options{.tokens = std::numeric_limits<std::int64_t>::max(), .sample = {.seed = 3}};
+  options.on_token = [&](std::int32_t token) {
+    endless.push_back(token);
+    if (endless.size() == a.size()) throw std::runtime_error("enough");
+  };
+  EXPECT_THROW(generate(config, weights, prompt, options), std::runtime_error);
+  EXPECT_EQ(endless, a);
 }
 
 TEST(ModelErrors, NameTheArgument) {

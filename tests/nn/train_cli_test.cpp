@@ -172,8 +172,21 @@ TEST_F(TrainCommand, BadArgumentsAreErrors) {
   expect_failure(2, "train --resume --seed 3 --out " + path("out"), {"--seed", "--resume"});
   expect_failure(2, "train" + data() + " --dtype fp8 --steps 2 --out " + path("out"), {"--dtype", "fp8"});
   expect_failure(1, "train" + data() + " --kv-heads 3 --steps 2 --out " + path("out"), {"kv_heads", "got 3"});
+  for (const char* minutes : {"-1", "nan", "inf"}) {
+    expect_failure(2, "train" + data() + model() + "--out " + path("out") + " --minutes " + minutes,
+                   {"--minutes", "expected a number of at least 0", minutes});
+  }
+  expect_failure(2, "train" + data() + model() + "--steps 2 --save-seconds nan --out " + path("out"),
+                 {"--save-seconds", "`nan`"});
+  expect_failure(2, "train" + data() + model() + "--steps 2 --seed -1 --out " + path("out"), {"--seed", "`-1`"});
+  expect_failure(2, "train" + data() + " --compare-unfused 0", {"--compare-unfused", "at least 1", "`0`"});
+  expect_failure(1, "train" + data() + model() + "--steps 2 --lr-floor -0.5 --out " + path("out"),
+                 {"rate_floor", "got -0.5"});
   expect_failure(1, "train --resume --out " + path("nowhere"), {"nowhere", "training.safetensors"});
   expect_failure(2, "generate", {"checkpoint"});
+  expect_failure(2, "generate -n -1 " + path("nowhere"), {"--tokens: expected a number of at least 0, got `-1`"});
+  expect_failure(2, "generate --ids '' " + path("nowhere"), {"--ids", "``"});
+  expect_failure(2, "generate --ids 1 --seed -1 " + path("nowhere"), {"--seed", "`-1`"});
   expect_failure(1, "generate " + path("nowhere"), {"nowhere", "config.json"});
   EXPECT_FALSE(std::filesystem::exists(scratch / "out"));
 }

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -156,6 +157,19 @@ TEST(Training, MeasuringItsSpeedLeavesNoTrace) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(plain.step().loss, measured.step().loss);
   expect_error(Status::invalid_argument, [&] { measured.measure(); }, "measure", "got step 3");
   expect_error(Status::invalid_argument, [&] { measured.set_steps(9); }, "steps", "not begun");
+}
+
+TEST(Training, TheLargestNumbersOfStepsAreNumbers) {
+  const Scratch scratch;
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), most);
+  EXPECT_EQ(options.schedule().warmup, options.warmup);
+  Trainer long_run(options);
+  EXPECT_EQ(long_run.run(quiet(scratch / "out", 1)).step, 1);
+  options.steps = 2;
+  Trainer run(options);
+  run.step();
+  EXPECT_EQ(run.run(quiet(scratch / "out", most)).step, 2);
 }
 
 TEST(Training, AnInterruptLeavesACheckpointThatCanBeResumed) {
