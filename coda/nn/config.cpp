@@ -16,6 +16,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::int64_t kMaxHeadDim = 512;  // of ops::Heads
+
 constexpr std::array<std::pair<const char*, DType>, 4> kDTypes{
     {{"bfloat16", DType::bf16}, {"float16", DType::fp16}, {"float32", DType::fp32}, {"float64", DType::fp64}}};
 
@@ -154,7 +156,8 @@ void ModelConfig::check() const {
             value);
   }
   require(heads % kv_heads == 0, "kv_heads", fmt::format("a divisor of heads ({})", heads), kv_heads);
-  require(head_dim % 2 == 0, "head_dim", "an even number (rotary pairs)", head_dim);
+  require(head_dim % 2 == 0 && head_dim <= kMaxHeadDim, "head_dim",
+          fmt::format("an even number (rotary pairs) up to {}", kMaxHeadDim), head_dim);
   require(std::isfinite(rope_theta) && rope_theta > 0, "rope_theta", "a positive number", rope_theta);
   require(std::isfinite(norm_eps) && norm_eps > 0, "norm_eps", "a positive number", norm_eps);
   require(dtype <= DType::fp64, "dtype", "bf16, fp16, fp32 or fp64", name_of(dtype));

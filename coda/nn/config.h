@@ -30,7 +30,8 @@ struct ModelConfig {
   std::int64_t qkv_rows() const { return q_rows() + 2 * kv_rows(); }
   std::int64_t parameters() const;
 
-  /// Throws an Error naming the field when a size is not positive, heads % kv_heads != 0, head_dim is odd, ...
+  /// Throws an Error naming the field when a size is not positive, heads % kv_heads != 0, head_dim is odd or
+  /// above 512, ...
   void check() const;
 
   bool operator==(const ModelConfig&) const = default;

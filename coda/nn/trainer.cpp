@@ -217,8 +217,8 @@ TrainResult Trainer::run(const RunOptions& run) {
   const std::int64_t first = done_;
   const std::int64_t end =
       run.stop_after > 0 ? done_ + std::min(options_.steps - done_, run.stop_after) : options_.steps;
-  TrainLog log(run.out / "log.jsonl", first);
-  save(run.out);  // a folder that cannot be written is known before an hour is spent
+  // Opened once a step is done: a run that cannot make one leaves an older checkpoint and its log as they were.
+  std::optional<TrainLog> log;
   TrainResult result{done_, options_.steps, std::numeric_limits<double>::quiet_NaN(), 0, 0, 0, false};
   Progress progress("train", options_.steps, first, run.progress);
   const double begin = now();
@@ -227,6 +227,7 @@ TrainResult Trainer::run(const RunOptions& run) {
   while (done_ < end && !result.interrupted) {
     const double step_begin = now(), rate = options_.schedule().at(done_);
     const Step s = step();
+    if (!log) log.emplace(run.out / "log.jsonl", first);
     const double tokens_per_second = static_cast<double>(options_.tokens_per_step()) / (now() - step_begin);
     result.loss = s.loss;
     nlohmann::ordered_json line{{"step", done_},
@@ -247,8 +248,9 @@ TrainResult Trainer::run(const RunOptions& run) {
             fmt::format("step {:5}  loss {:.4f}  validation loss {:.4f}", done_, s.loss, result.validation_loss));
       }
     }
-    log.write(line.dump());
-    if (last || now() - saved >= run.save_seconds) {
+    log->write(line.dump());
+    // After the first step, too: a folder that cannot be written is known before an hour is spent.
+    if (last || done_ == first + 1 || now() - saved >= run.save_seconds) {
       save(run.out);
       saved = now();
     }
@@ -256,7 +258,11 @@ TrainResult Trainer::run(const RunOptions& run) {
     progress.update_training(done_, s.loss, (done_ - first) * options_.tokens_per_step());
   }
   progress.finish();
-  if (done_ == first) result.validation_loss = validation_loss();
+  if (done_ == first) {  // nothing was left to do
+    result.validation_loss = validation_loss();
+    log.emplace(run.out / "log.jsonl", first);
+    save(run.out);
+  }
   result.step = done_;
   result.seconds = now() - begin;
   result.tokens_per_second = static_cast<double>((done_ - first) * options_.tokens_per_step()) / training_seconds();

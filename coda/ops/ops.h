@@ -132,9 +132,10 @@ struct GemmNormGlu {
 };
 void gemm_norm_glu(const GemmNormGlu& args);
 
-/// Head layout of a QKV projection and its rotary angles. Columns are q heads, k heads, v heads, head_dim each (even).
-/// table (positions, head_dim) holds cos and sin of pair j at columns 2j and 2j+1, of the statistics' dtype; position
-/// (M) is int32 or int64 in [0, positions), absent: the row's number. See rotary_table.
+/// Head layout of a QKV projection and its rotary angles. Columns are q heads, k heads, v heads, head_dim each (even,
+/// at most 512). table (positions, head_dim) holds cos and sin of pair j at columns 2j and 2j+1, of the statistics'
+/// dtype, with a pitch of head_dim; position (M) is int32 or int64 in [0, positions), absent: the row's number. See
+/// rotary_table.
 struct Heads {
   std::int64_t q = 0, k = 0, v = 0, head_dim = 0;
   ConstMatrix table = {};
@@ -157,7 +158,7 @@ struct GemmNormRope {
 void gemm_norm_rope(const GemmNormRope& args);
 
 /// As gemm_norm_rope with an RMSNorm of each q and k head (weights q_weight, k_weight (head_dim)) before the rotation;
-/// preact (optional, needed by the backward) = z. head_dim at most 512.
+/// preact (optional, needed by the backward) = z.
 struct GemmNormQkNormRope {
   ConstMatrix a, b;
   Layout layout = Layout::nt;

@@ -143,6 +143,10 @@ TEST(ModelConfig, WrongValuesAreNamed) {
   config = llama();
   config["head_dim"] = 63;
   expect_error(Status::invalid_argument, [&] { parse(config); }, "head_dim", "63");
+  config["head_dim"] = 514;
+  expect_error(Status::invalid_argument, [&] { parse(config); }, "head_dim", "up to 512", "514");
+  config["head_dim"] = 512;
+  EXPECT_EQ(parse(config).head_dim, 512);
   config = llama();
   config.erase("head_dim");
   config["num_attention_heads"] = 24;

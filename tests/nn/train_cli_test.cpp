@@ -214,6 +214,14 @@ TEST_F(TrainCommand, AFullDiskIsAnErrorAndTheOldCheckpointSurvives) {
   EXPECT_EQ(coda("train --resume --quiet --out " + path("out")).status, 0);
 }
 
+TEST_F(TrainCommand, AModelThatCannotRunLeavesTheOldCheckpoint) {
+  ASSERT_EQ(coda("train" + data() + model() + "--steps 2 --out " + path("out")).status, 0);
+  const std::string before = slurp(scratch / "out" / "model.safetensors");
+  expect_failure(1, "train" + data() + model() + "--steps 2 --head-dim 600 --out " + path("out"),
+                 {"head_dim", "up to 512", "got 600"});
+  EXPECT_TRUE(slurp(scratch / "out" / "model.safetensors") == before);
+}
+
 TEST_F(TrainCommand, HelpNamesEveryOption) {
   const Result r = coda("train --help");
   EXPECT_EQ(r.status, 0);

@@ -187,6 +187,31 @@ TEST(Training, AnInterruptLeavesACheckpointThatCanBeResumed) {
   EXPECT_TRUE(slurp(scratch / "out" / "model.safetensors") == slurp(scratch / "whole" / "model.safetensors"));
 }
 
+TEST(Training, AnOlderCheckpointStaysUntilAStepIsDone) {
+  const Scratch scratch;
+  TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 6);
+  Trainer(options).run(quiet(scratch / "out"));
+  const std::string older = slurp(scratch / "out" / "training.safetensors");
+  options.seed = 8;
+  RunOptions run = quiet(scratch / "out");
+  std::string seen;
+  run.interrupted = [&] {
+    if (seen.empty()) seen = slurp(scratch / "out" / "training.safetensors");
+    return false;
+  };
+  Trainer(options).run(run);
+  EXPECT_TRUE(seen == older);
+  EXPECT_EQ(log_of(scratch / "out").size(), 6U);
+}
+
+TEST(Training, WithoutStepsTheFirstWeightsAreSaved) {
+  const Scratch scratch;
+  const TrainResult result = Trainer(small_run(scratch.write("text.txt", rhyme(9000)), 0)).run(quiet(scratch / "out"));
+  EXPECT_EQ(result.step, 0);
+  EXPECT_EQ(read_training(scratch / "out").step, 0);
+  EXPECT_TRUE(log_of(scratch / "out").empty());
+}
+
 TEST(Training, AFullDiskKeepsTheOldCheckpoint) {
   const Scratch scratch;
   const TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 6);
