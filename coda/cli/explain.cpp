@@ -105,7 +105,7 @@ void explain(const ExplainArguments& a) {
                       {"ms", product->ms},
                       {"rule_ms", product->rule_ms}};
     if (!user.empty()) j["user_table"] = {{"path", user}, {"error", sm90::user_table().error}};
-    fmt::print("{}\n", j.dump(1));
+    fmt::print("{}\n", j.dump(1, ' ', false, json::error_handler_t::replace));  // paths are bytes
     return;
   }
   fmt::print("{} {} {} {}: {}\n", q.program, to_string(q.shape), coda::name_of(q.layout), coda::name_of(q.dtype),

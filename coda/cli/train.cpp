@@ -66,7 +66,7 @@ void print_json(const nn::TrainResult& result, const std::string& out) {
                                     {"tokens_per_second", std::round(result.tokens_per_second)},
                                     {"seconds", result.seconds},
                                     {"interrupted", result.interrupted}};
-  fmt::print("{}\n", json.dump());
+  fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));  // paths are bytes
 }
 
 void train(Arguments& args) {

@@ -131,6 +131,12 @@ void check_cover(const InputFile& file, const std::map<std::string, TensorEntry>
 
 }  // namespace
 
+bool is_utf8(const std::string& text) {
+  const json value(text);
+  using Wrong = json::error_handler_t;
+  return value.dump(-1, ' ', false, Wrong::replace) == value.dump(-1, ' ', false, Wrong::ignore);
+}
+
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path) {
   std::uint64_t data_begin = 0;
   const json header = read_header(file_, data_begin);
@@ -175,10 +181,16 @@ void write_safetensors(AtomicFile& file, std::vector<TensorToWrite> tensors, con
     return std::pair(-size_of(a.dtype), std::string_view(a.name)) <
            std::pair(-size_of(b.dtype), std::string_view(b.name));
   });
+  const auto require_utf8 = [](const std::string& text) {
+    if (is_utf8(text)) return;
+    throw Error(Status::invalid_argument, fmt::format("safetensors: header: expected UTF-8, got {}", quoted(text)));
+  };
+  for (const auto& [key, value] : metadata) require_utf8(key), require_utf8(value);
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   header["__metadata__"] = metadata;
   std::int64_t offset = 0, largest = 0;
   for (const TensorToWrite& tensor : tensors) {
+    require_utf8(tensor.name);
     if (header.contains(tensor.name)) {
       throw Error(Status::invalid_argument, fmt::format("safetensors: {}: expected a new name", quoted(tensor.name)));
     }

@@ -16,6 +16,9 @@
 
 namespace coda::nn {
 
+/// Whether a header, which is JSON, can hold the text.
+bool is_utf8(const std::string& text);
+
 using Metadata = std::map<std::string, std::string>;
 
 /// One tensor of a file; `begin` is its offset in the file.

@@ -72,6 +72,10 @@ void TrainOptions::check() const {
     throw Error(Status::invalid_argument, fmt::format("train: {}: expected {}, got {}", option, expected, got));
   };
   model.check();
+  // The checkpoint tells it. An empty one, which has no absolute form, is not there to be read either.
+  std::error_code ignored;
+  const std::string path = fs::absolute(data, ignored).string();
+  require(is_utf8(path), "data", "a path in UTF-8", path);
   constexpr std::int64_t limit = 1 << 20;
   require(steps >= 0, "steps", "at least 0", steps);
   require(batch >= 1 && batch <= limit, "batch", "a number from 1 to 2^20", batch);

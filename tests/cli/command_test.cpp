@@ -227,6 +227,13 @@ TEST(CodaTune, AFileThatCannotBeUsedIsTold) {
   EXPECT_HAS(r.out, "which is not used");
 }
 
+TEST(CodaTune, APathThatIsNotUtf8IsShown) {
+  const Variable tuning("CODA_TUNING", "/nonexistent/\xff.json");
+  const CommandResult r = run_coda({"info", "--explain", "gemm_rms", "16384", "8200", "4096", "--json"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_HAS(json::parse(r.out).at("user_table").at("path").get<std::string>(), "/nonexistent/");
+}
+
 TEST(CodaPrograms, JsonHasPortsFormulaAndUniqueNames) {
   const json list = json_of({"programs", "--json"}).at("programs");
   const auto names = names_of(list, "name");

@@ -87,6 +87,12 @@ TEST(Safetensors, UnknownNamesAndWrongSizesAreRefused) {
         write_safetensors(scratch / "g", {tensor("a", DType::fp32, {2}, 2), tensor("a", DType::fp32, {1}, 2)}, {});
       },
       "\"a\"", "expected a new name");
+  expect_error(
+      Status::invalid_argument, [&] { write_safetensors(scratch / "g", {}, {{"path", "b\xffook"}}); }, "header",
+      "expected UTF-8", "ook");
+  expect_error(
+      Status::invalid_argument, [&] { write_safetensors(scratch / "g", {tensor("\xff", DType::fp32, {2}, 2)}, {}); },
+      "expected UTF-8");
   EXPECT_EQ(coda::testing::count_files(scratch.path()), 1u);
 }
 

@@ -162,6 +162,16 @@ TEST_F(TrainCommand, BadTextsAreErrors) {
   expect_failure(1, "train --data " + scratch.path().string() + rest, {"expected a regular file"});
 }
 
+TEST_F(TrainCommand, PathsThatAreNotUtf8AreRefusedOrShown) {
+  scratch.write("b\xffook.txt", text(9000));
+  expect_failure(1, "train --data " + path("b\xffook.txt") + model() + "--steps 2 --out " + path("out"),
+                 {"train: data: expected a path in UTF-8", "ook.txt"});
+  EXPECT_FALSE(std::filesystem::exists(scratch / "out"));
+  const Result r = coda("train" + data() + model() + "--steps 2 --json --out " + path("o\xffut"));
+  EXPECT_EQ(r.status, 0) << r.error;
+  EXPECT_EQ(nlohmann::json::parse(r.out)["step"], 2);
+}
+
 TEST_F(TrainCommand, BadArgumentsAreErrors) {
   expect_failure(2, "train" + data() + model() + "--steps 2 --no-such-option --out " + path("out"),
                  {"--no-such-option"});
