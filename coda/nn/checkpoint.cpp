@@ -163,6 +163,9 @@ void save_checkpoint(const fs::path& folder, const ModelConfig& config, const We
     write_safetensors(*training_file, training_tensors(*optimiser), metadata);
     training_file->finish();
   }
+  // The state of an earlier training is none of this model's.
+  if (!training_file) fs::remove(folder / kTrainingFile, error);
+  if (error) throw Error(Status::io_error, fmt::format("checkpoint: {}: {}", kTrainingFile, error.message()));
   config_file.commit();
   model_file.commit();
   if (training_file) training_file->commit();

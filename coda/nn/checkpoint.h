@@ -21,8 +21,9 @@ struct TrainingState {
   Metadata options;  // the run's settings, for the resumed run to compare or take over
 };
 
-/// Saves the model and, where given, the state of its training. Creates the folder. All files are written and flushed
-/// before the first takes its name: when the disk is full, the old checkpoint survives whole.
+/// Saves the model and, where given, the state of its training; without it, one that lies there goes. Creates the
+/// folder. All files are written and flushed before the first takes its name: when the disk is full, the old checkpoint
+/// survives whole.
 void save_checkpoint(const std::filesystem::path& folder, const ModelConfig& config, const Weights& weights,
                      const AdamW* optimiser = nullptr, const TrainingState* state = nullptr);
 

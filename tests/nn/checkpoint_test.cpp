@@ -263,6 +263,23 @@ TEST_F(Training, ResumesBitwise) {
   expect_same(resumed.weights, straight);
 }
 
+TEST_F(Training, AModelSavedWithoutItsTrainingLeavesNoneOfAnother) {
+  Scratch scratch;
+  const ModelConfig config = small(true, false);
+  Weights weights = make_weights(config, DType::fp32);
+  AdamW adam(parameters(weights), {});
+  const TrainingState state{5, 2, {}};
+  save_checkpoint(scratch.path(), config, weights, &adam, &state);
+  EXPECT_TRUE(has_training(scratch.path()));
+  {
+    const coda::testing::FullDisk full(100);
+    expect_error(Status::io_error, [&] { save_checkpoint(scratch.path(), config, weights); }, "unchanged");
+  }
+  EXPECT_TRUE(has_training(scratch.path()));
+  save_checkpoint(scratch.path(), config, weights);
+  EXPECT_FALSE(has_training(scratch.path()));
+}
+
 TEST_F(Training, AFullDiskLeavesTheWholeOldCheckpoint) {
   Scratch scratch;
   const ModelConfig config = small(true, false);
