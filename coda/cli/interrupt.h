@@ -10,14 +10,18 @@
 
 namespace coda::cli {
 
-/// While it lives, the first Ctrl-C (or SIGTERM) asks the job to stop; a second one kills it.
+/// While it lives, the first Ctrl-C (or SIGTERM) asks the job to stop; a second one kills it. A signal that the process
+/// was started to ignore stays ignored.
 class CatchInterrupt {
  public:
   CatchInterrupt() {
     struct sigaction action {};
-    action.sa_handler = [](int) { seen_ = true; };
+    action.sa_handler = [](int signal) { seen_ = signal; };
     action.sa_flags = static_cast<int>(SA_RESETHAND);
-    for (std::size_t i = 0; i < 2; ++i) ::sigaction(kSignals[i], &action, &before_[i]);
+    for (std::size_t i = 0; i < 2; ++i) {
+      ::sigaction(kSignals[i], nullptr, &before_[i]);
+      if (before_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
+    }
   }
   CatchInterrupt(const CatchInterrupt&) = delete;
   CatchInterrupt& operator=(const CatchInterrupt&) = delete;
@@ -25,16 +29,16 @@ class CatchInterrupt {
     for (std::size_t i = 0; i < 2; ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
   }
 
-  static bool seen() { return seen_; }
+  static bool seen() { return seen_ != 0; }
   /// As if the signal had not been caught, so that a shell's loop ends too.
   static void end_process() {
-    std::signal(SIGINT, SIG_DFL);
-    std::raise(SIGINT);
+    std::signal(seen_, SIG_DFL);
+    std::raise(seen_);
   }
 
  private:
   static constexpr int kSignals[] = {SIGINT, SIGTERM};
-  inline static std::atomic<bool> seen_{false};
+  inline static std::atomic<int> seen_{0};  // the signal
   struct sigaction before_[2];
 };
 

@@ -72,9 +72,9 @@ void print_json(const nn::TrainResult& result, const std::string& out) {
 void train(Arguments& args) {
   std::unique_ptr<nn::Trainer> trainer =
       args.resume ? nn::Trainer::resume(args.run.out, args.train.data) : std::make_unique<nn::Trainer>(args.train);
+  const CatchInterrupt signals;  // from here on, measuring included, Ctrl-C leaves a checkpoint
   if (!args.quiet) describe(trainer->options());
   if (!args.resume && args.minutes > 0) choose_steps(*trainer, args.minutes, args.train.steps, args.quiet);
-  const CatchInterrupt signals;
   args.run.interrupted = CatchInterrupt::seen;
   const nn::TrainResult result = trainer->run(args.run);
   if (args.json) {

@@ -99,57 +99,91 @@ TEST_F(TrainCommand, ComparesWithTheUnfusedModel) {
   EXPECT_NE(coda("train" + data() + model() + "--compare-unfused 6").out.find("fused / unfused"), std::string::npos);
 }
 
-TEST_F(TrainCommand, ControlCLeavesACheckpointAndEndsAsASignalDoes) {
-  const std::string folder = path("out");
-  const std::vector<std::string> words{CODA_CLI_PATH,
-                                       "train",
-                                       "--data",
-                                       path("text.txt"),
-                                       "--out",
-                                       folder,
-                                       "--steps",
-                                       "1000000",
-                                       "--quiet",
-                                       "--layers",
-                                       "1",
-                                       "--hidden",
-                                       "32",
-                                       "--heads",
-                                       "2",
-                                       "--kv-heads",
-                                       "1",
-                                       "--ffn",
-                                       "32",
-                                       "--seq",
-                                       "32",
-                                       "--batch",
-                                       "2",
-                                       "--validate-every",
-                                       "0"};
-  data();
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    if (std::freopen("/dev/null", "w", stdout) == nullptr || std::freopen("/dev/null", "w", stderr) == nullptr) {
+/// `coda` in a process of its own, to be sent signals.
+class Child {
+ public:
+  Child(std::vector<std::string> words, const std::filesystem::path& error, void (*handler)(int) = SIG_DFL) {
+    words.insert(words.begin(), CODA_CLI_PATH);
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    pid_ = ::fork();
+    if (pid_ != 0) return;
+    std::signal(SIGINT, handler);
+    if (std::freopen("/dev/null", "w", stdout) == nullptr || std::freopen(error.c_str(), "w", stderr) == nullptr) {
       ::_exit(126);
     }
     ::execv(arguments[0], arguments.data());
     ::_exit(127);
   }
-  // Some steps are done once the log has lines.
-  for (int i = 0; i < 600 && slurp(scratch / "out" / "log.jsonl").size() < 200; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  /// Sends the signal once the file is that long; what the process ended with.
+  int after(const std::filesystem::path& file, std::size_t bytes, int signal) const {
+    for (int i = 0; i < 3000 && slurp(file).size() < bytes; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ::kill(pid_, signal);
+    int status = -1;
+    EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
+    return status;
   }
-  ::kill(child, SIGINT);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
+
+ private:
+  pid_t pid_ = -1;
+};
+
+class TrainSignals : public TrainCommand {
+ protected:
+  std::vector<std::string> words(const std::vector<std::string>& more) {
+    data();
+    std::vector<std::string> all{"train",
+                                 "--data",
+                                 path("text.txt"),
+                                 "--out",
+                                 path("out"),
+                                 "--layers",
+                                 "1",
+                                 "--hidden",
+                                 "32",
+                                 "--heads",
+                                 "2",
+                                 "--kv-heads",
+                                 "1",
+                                 "--ffn",
+                                 "32",
+                                 "--seq",
+                                 "32",
+                                 "--batch",
+                                 "2",
+                                 "--validate-every",
+                                 "0"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+TEST_F(TrainSignals, ControlCLeavesACheckpointAndEndsAsASignalDoes) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const Child child(words({"--quiet", "--steps", "1000000"}), path("error"));
+    const int status = child.after(path("out/log.jsonl"), 200, signal);  // some steps are done
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+    EXPECT_GT(nn::read_training(path("out")).step, 0);
+    EXPECT_EQ(coda("train --resume --quiet --stop-after 2 --out " + path("out")).status, 0);
+    EXPECT_EQ(coda("generate --tokens 3 " + path("out")).status, 0);
+    std::filesystem::remove_all(path("out"));
+  }
+}
+
+TEST_F(TrainSignals, ControlCWhileTheSpeedIsMeasuredLeavesACheckpoint) {
+  const Child child(words({"--minutes", "1000", "--accumulation", "100"}), path("error"));
+  const int status = child.after(path("error"), 10, SIGINT);  // the model is described, the first step not done
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
-  EXPECT_GT(nn::read_training(folder).step, 0);
-  EXPECT_EQ(coda("train --resume --quiet --stop-after 2 --out " + folder).status, 0);
-  EXPECT_EQ(coda("generate --tokens 3 " + folder).status, 0);
+  EXPECT_GE(nn::read_training(path("out")).step, 1);
+}
+
+TEST_F(TrainSignals, AnIgnoredControlCStaysIgnored) {
+  const Child child(words({"--quiet", "--steps", "300"}), path("error"), SIG_IGN);
+  EXPECT_EQ(child.after(path("out/log.jsonl"), 200, SIGINT), 0) << slurp(path("error"));
+  EXPECT_EQ(nn::read_training(path("out")).step, 300);
 }
 
 TEST_F(TrainCommand, BadTextsAreErrors) {
