@@ -132,11 +132,12 @@ Model::Model(const ModelConfig& config, const Weights& weights) : config_(config
 
 void Model::prepare(const Batch& batch) {
   check_batch(batch, config_.vocab);
-  if (batch.rows > rows_ || batch.seq != seq_) {
+  if (!memory_.present() || batch.rows > rows_ || batch.seq != seq_) {
     rows_ = batch.rows;
     seq_ = batch.seq;
-    memory_ = place([&](Arena& arena) { lay_out(arena, config_, rows_, seq_, true, activations_); });
+    memory_ = HostTensor();  // stays so if the next lines fail: then nothing is laid out
     position_ = positions(rows_, seq_);
+    memory_ = place([&](Arena& arena) { lay_out(arena, config_, rows_, seq_, true, activations_); });
     held_ = static_cast<std::int64_t>(memory_.bytes().size());
     activations_.position = position_.vector();
     ops::rotary_table(activations_.rotary, config_.rope_theta);

@@ -52,12 +52,13 @@ void UnfusedModel::lay_out(Arena& arena) {
 
 void UnfusedModel::prepare(const Batch& batch) {
   check_batch(batch, config_.vocab);
-  if (batch.rows == batch_ && batch.seq == seq_) return;
+  if (memory_.present() && batch.rows == batch_ && batch.seq == seq_) return;
   batch_ = batch.rows;
   seq_ = batch.seq;
+  memory_ = HostTensor();  // as in Model::prepare
+  position_ = positions(batch_, seq_);
   memory_ = place([&](Arena& arena) { lay_out(arena); });
   held_ = static_cast<std::int64_t>(memory_.bytes().size());
-  position_ = positions(batch_, seq_);
   ops::rotary_table(rotary_, config_.rope_theta);
 }
 

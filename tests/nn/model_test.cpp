@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <limits>
+#include <new>
 #include <stdexcept>
 #include <tuple>
 
@@ -125,6 +129,45 @@ TEST(ModelPromise, BatchesOfOtherSizesDoNotDisturbEachOther) {
   EXPECT_EQ(model.loss(small), expected);
   model.loss(shorter);
   EXPECT_EQ(model.loss(small), expected);
+}
+
+/// While it lives, the process gets no more than `bytes` of address space on top of what it has.
+class FullMemory {
+ public:
+  explicit FullMemory(rlim_t bytes) {
+    ::getrlimit(RLIMIT_AS, &before_);
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit limit = before_;
+    limit.rlim_cur = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + bytes;
+    ::setrlimit(RLIMIT_AS, &limit);
+  }
+  FullMemory(const FullMemory&) = delete;
+  FullMemory& operator=(const FullMemory&) = delete;
+  ~FullMemory() { ::setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(ModelPromise, ABatchThatMemoryHasNoRoomForDisturbsNoOther) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's allocator ends the process";
+#endif
+  const ModelConfig config = wide_config(DType::fp32, false, false);
+  const Weights weights = starting_weights(config);
+  const Batch small = random_batch(2, 61, config.vocab, 10), large = random_batch(200, 61, config.vocab, 9);
+  Model model(config, weights);
+  UnfusedModel unfused(config, weights);
+  for (Network* network : std::initializer_list<Network*>{&model, &unfused}) {
+    const double expected = network->loss(small);
+    {
+      const FullMemory full(rlim_t{32} << 20);
+      EXPECT_THROW(network->loss(large), std::bad_alloc);
+      EXPECT_EQ(network->loss(small), expected);
+    }
+    EXPECT_EQ(network->loss(small), expected);
+  }
 }
 
 TEST(ModelPromise, AccumulatedGradientsAreThoseOfTheLargerBatch) {
