@@ -61,10 +61,10 @@ class Fields {
   /// The model has no such feature: only absent, null and `allowed` pass.
   void only(const char* key, const json& allowed) const {
     const json* value = find(key);
-    if (value && *value != allowed) {
-      throw Error(Status::unsupported,
-                  fmt::format("{}: {}: expected {}, got {}", where_, key, allowed.dump(), shown(*value)));
-    }
+    if (value && *value != allowed) unsupported(key, allowed.dump(), *value);
+  }
+  [[noreturn]] void unsupported(const char* key, const std::string& expected, const json& got) const {
+    throw Error(Status::unsupported, fmt::format("{}: {}: expected {}, got {}", where_, key, expected, shown(got)));
   }
   [[noreturn]] void wrong(const char* key, const char* expected, const json& got) const {
     throw Error(Status::invalid_argument,
@@ -113,6 +113,9 @@ double read_rope_theta(const Fields& fields) {
     if (!value) continue;
     if (!value->is_object()) fields.wrong(key, "null or an object", *value);
     const Fields rope(*value, fmt::format("{}: {}", fields.where(), key));
+    for (const auto& [name, parameter] : value->items()) {
+      if (parameter.is_object()) rope.unsupported(name.c_str(), "one set of parameters for all layers", parameter);
+    }
     rope.only("rope_type", "default");
     rope.only("type", "default");
     rope.only("partial_rotary_factor", 1.0);

@@ -164,6 +164,7 @@ TEST(ModelConfig, UnsupportedFeaturesAreNamed) {
                                                 {"torch_dtype", "float8_e4m3fn"},
                                                 {"rope_scaling", {{"rope_type", "llama3"}, {"factor", 32.0}}},
                                                 {"rope_scaling", {{"type", "linear"}}},
+                                                {"rope_parameters", {{"full_attention", {{"rope_theta", 5}}}}},
                                                 {"quantization_config", {{"bits", 4}}},
                                                 {"partial_rotary_factor", 0.5}};
   for (const auto& [key, value] : cases) {
