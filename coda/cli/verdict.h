@@ -15,7 +15,7 @@ struct Verdict {
   double error = 0;           // max |out - ref|
   double bound = 0;           // 2 max |chain - ref| + `slack` units in the last place
   double relative = 0;        // norm of (out - ref) over the norm of ref
-  double relative_limit = 0;  // which holds for each tile too
+  double relative_limit = 0;  // a tile has its own, by its size
   std::string failure;        // empty: passed
   bool passed() const { return failure.empty(); }
 };
@@ -27,7 +27,7 @@ struct Verdict {
 struct Limits {
   double slack, relative;
 };
-inline Limits limits(DType stored, DType type, std::size_t size) {
+inline Limits limits(DType stored, DType type, std::int64_t size) {
   const double few = 1 + 16 / std::sqrt(static_cast<double>(size));
   const double slack = size_of(stored) == 2 ? 1 : (stored == DType::fp64 ? 512 : 64) * few;
   const double relative = size_of(type) == 2 ? 1e-2 : (type == DType::fp64 ? 1e-12 : 1e-5) * few;
@@ -38,9 +38,11 @@ inline Verdict judge(const std::string& output, const test::Mat& out, const test
                      DType stored, DType type) {
   Verdict v;
   v.output = output;
-  const Limits l = limits(stored, type, ref.v.size());
+  const Limits l = limits(stored, type, static_cast<std::int64_t>(ref.v.size()));
   v.relative_limit = l.relative;
-  v.failure = test::check_relative(output, out, ref, stored, l.relative);  // of the shape, too
+  v.failure = test::check_relative(output, out, ref, stored, [&](std::int64_t size) {  // of the shape, too
+    return limits(stored, type, size).relative;
+  });
   if (out.rows != ref.rows || out.cols != ref.cols) return v;
   const test::Deviation d = test::deviation(out, ref, chain, stored);
   v.error = d.error, v.relative = d.relative;

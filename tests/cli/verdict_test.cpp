@@ -90,6 +90,15 @@ TEST(Verdict, AFewFp32ValuesGetRoomForOneThatCancels) {
   EXPECT_FALSE(judge("sum", s.out, s.ref, s.chain, DType::fp32, DType::fp32).passed());
 }
 
+TEST(Verdict, AnFp32TileOfFewValuesGetsThatRoomToo) {
+  Sample s = sample(129, 129, DType::fp32);
+  s.ref(128, 128) = 0.01;
+  s.out(128, 128) = 0.01 * (1 + 4e-5);
+  EXPECT_TRUE(judge("out", s.out, s.ref, s.chain, DType::fp32, DType::fp32).passed());
+  s.out(128, 128) = 0.01 * (1 + 1e-3);
+  EXPECT_FALSE(judge("out", s.out, s.ref, s.chain, DType::fp32, DType::fp32).passed());
+}
+
 TEST(Verdict, OneWrongFp32ElementFailsTheBound) {
   Sample s = sample(40, 30, DType::fp32);
   s.out(17, 5) += 1e-4;

@@ -118,10 +118,15 @@ std::string check_bound(const std::string& name, const Mat& out, const Mat& ref,
 
 std::string check_relative(const std::string& name, const Mat& out, const Mat& ref, DType type, double limit,
                            TileShape tile) {
+  if (limit == 0.0) limit = type == DType::fp64 ? 1e-12 : type == DType::fp32 ? 1e-5 : 1e-2;
+  return check_relative(name, out, ref, type, [limit](std::int64_t) { return limit; }, tile);
+}
+
+std::string check_relative(const std::string& name, const Mat& out, const Mat& ref, DType type,
+                           const std::function<double(std::int64_t)>& limit_of, TileShape tile) {
   std::string failure = shapes_differ(name, "the reference", out, ref);
   if (failure.empty()) failure = find_nan(name, out, ref, tile);
   if (!failure.empty() || ref.v.empty()) return failure;
-  if (limit == 0.0) limit = type == DType::fp64 ? 1e-12 : type == DType::fp32 ? 1e-5 : 1e-2;
   const double smallest = ulp_at(type, 0.0);  // what no output of the type can resolve
 
   const auto check = [&](std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1, const std::string& where) {
@@ -136,7 +141,8 @@ std::string check_relative(const std::string& name, const Mat& out, const Mat& r
         squares += expected * expected;
       }
     const double error = std::sqrt(error_squares), norm = std::sqrt(squares);
-    const double floor = smallest * std::sqrt(static_cast<double>((m1 - m0) * (n1 - n0)));
+    const std::int64_t count = (m1 - m0) * (n1 - n0);
+    const double limit = limit_of(count), floor = smallest * std::sqrt(static_cast<double>(count));
     if (error <= limit * norm + floor) return;
     failure = text(name, ": error norm ", error, " > ", limit, " * reference norm ", norm, " (ratio ", error / norm,
                    ") over ", where, " of ", shape_of(ref), "; largest error ", worst, ": got ", out(row, col),

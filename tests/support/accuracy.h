@@ -2,6 +2,7 @@
 // figures. A NaN in the output always fails: comparisons are written !(error <= bound).
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "coda/core/tensor.h"
@@ -39,6 +40,10 @@ std::string check_bound(const std::string& name, const Mat& out, const Mat& ref,
 /// 1e-5 for fp32, 1e-12 for fp64.
 std::string check_relative(const std::string& name, const Mat& out, const Mat& ref, DType type, double limit = 0.0,
                            TileShape tile = {});
+
+/// The same with a limit that depends on how many elements the whole, or a tile, has.
+std::string check_relative(const std::string& name, const Mat& out, const Mat& ref, DType type,
+                           const std::function<double(std::int64_t count)>& limit_of, TileShape tile = {});
 
 /// out == ref, element by element.
 std::string check_exact(const std::string& name, const Mat& out, const Mat& ref, TileShape tile = {});
