@@ -20,6 +20,12 @@ namespace {
 
 constexpr std::int64_t kLargest = std::int64_t{1} << 20;  // of one side of a shape
 
+/// Reads a number; where it ends, or null if it is none that a shape has.
+const char* read_side(const char* p, const char* end, std::int64_t& side) {
+  const auto [next, status] = std::from_chars(p, end, side);
+  return status == std::errc() && side >= 1 && side <= kLargest ? next : nullptr;
+}
+
 std::string closest_names(const std::string& name) {
   std::vector<std::string> close;
   for (const Entry& e : catalog())
@@ -75,9 +81,8 @@ std::vector<Shape> parse_shapes(const std::vector<std::string>& texts) {
     const char* p = text.data();
     const char* const end = p + text.size();
     for (std::int64_t* side : {&s.m, &s.n, &s.k}) {
-      const auto [next, status] = std::from_chars(p, end, *side);
-      const bool last = side == &s.k;
-      if (status != std::errc() || *side < 1 || *side > kLargest || (last ? next != end : next == end || *next != 'x'))
+      const char* next = read_side(p, end, *side);
+      if (next == nullptr || (side == &s.k ? next != end : next == end || *next != 'x'))
         refuse("--shape",
                fmt::format("expected MxNxK of numbers from 1 to {}, such as 300x520x200, got `{}`", kLargest, text));
       p = next + 1;
@@ -85,6 +90,14 @@ std::vector<Shape> parse_shapes(const std::vector<std::string>& texts) {
     out.push_back(s);
   }
   return out;
+}
+
+std::int64_t parse_side(const char* option, const std::string& text) {
+  std::int64_t side = 0;
+  const char* const end = text.data() + text.size();
+  if (read_side(text.data(), end, side) != end)
+    refuse(option, fmt::format("expected a size from 1 to {}, got `{}`", kLargest, text));
+  return side;
 }
 
 std::vector<const Entry*> parse_programs(const std::vector<std::string>& names) {

@@ -40,8 +40,11 @@ Question parse(const ExplainArguments& a) {
   if (entry && !entry->product)
     throw CLI::ValidationError(
         "--explain", fmt::format("expected a program with a product, got {}: it is one kernel of its own", q.program));
-  q.shape = parse_shapes({fmt::format("{}x{}x{}", a.call[1], a.call[2], a.call[3])}).front();
+  const auto side = [&](std::size_t i) { return parse_side("--explain", a.call[i]); };
+  q.shape = {side(1), side(2), side(3)};
   q.dtype = parse_dtypes({a.dtype}).front();
+  if (size_of(q.dtype) != 2)
+    throw CLI::ValidationError("--dtype", fmt::format("expected bf16 or fp16, got `{}`", a.dtype));
   if (!a.layout.empty()) q.layout = parse_layouts({a.layout}).front();
   else if (fused) q.layout = fused->nt ? Layout::nt : Layout::nn;
   else q.layout = entry->layout;

@@ -159,8 +159,12 @@ TEST(CodaExplain, EachProgramWithAProductCanBeAskedFor) {
 TEST(CodaExplain, WrongQuestionsAreRefused) {
   expect_usage_error({"info", "--explain", "gemm", "8", "8"}, {"--explain"});
   expect_usage_error({"info", "--explain", "nonsense", "8", "8", "8"}, {"`nonsense`"});
-  expect_usage_error({"info", "--explain", "gemm", "8", "x", "8"}, {"8xxx8"});
-  expect_usage_error({"info", "--explain", "gemm", "0", "8", "8"}, {"0x8x8"});
+  for (const char* side : {"x", "0", "-1", "8x", "", "99999999999999999999"})
+    expect_usage_error({"info", "--explain", "gemm", "8", side, "8"},
+                       {"--explain: expected a size from 1 to", "got `" + std::string(side) + "`"});
+  for (const char* dtype : {"fp32", "fp64"})
+    expect_usage_error({"info", "--explain", "gemm", "8", "8", "8", "--dtype", dtype},
+                       {"--dtype: expected bf16 or fp16", dtype});
   expect_usage_error({"info", "--explain", "rms_finalize", "8", "8", "8"}, {"rms_finalize", "product"});
   expect_usage_error({"info", "--explain", "gemm", "8", "8", "8", "--layout", "tt"}, {"`tt`"});
   expect_usage_error({"info", "--layout", "nt"}, {"--explain"});
