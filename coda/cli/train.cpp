@@ -13,6 +13,7 @@
 #include "coda/cli/arguments.h"
 #include "coda/cli/commands.h"
 #include "coda/cli/interrupt.h"
+#include "coda/cli/result_file.h"
 #include "coda/cli/threads.h"
 #include "coda/core/error.h"
 #include "coda/nn/compare.h"
@@ -103,11 +104,12 @@ void run(Arguments args) {
   if (args.train.rate_floor == -1) args.train.rate_floor = args.train.rate / 10;
   if (args.compare > 0) {
     if (args.train.data.empty()) throw CLI::RequiredError("--data");
+    const std::filesystem::path out = args.run.out / "comparison.json";
+    if (!args.run.out.empty()) require_writable(out, "--out");
     const nn::Comparison result = nn::compare_with_unfused(
         {.train = args.train, .steps = args.compare, .minutes = args.minutes, .progress = args.run.progress});
     if (!args.run.out.empty()) {
-      std::filesystem::create_directories(args.run.out);
-      nn::AtomicFile file(args.run.out / "comparison.json");
+      nn::AtomicFile file(out);
       file.write(nn::format_json(result) + "\n");
       file.commit();
     }

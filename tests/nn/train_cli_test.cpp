@@ -186,6 +186,15 @@ TEST_F(TrainSignals, AnIgnoredControlCStaysIgnored) {
   EXPECT_EQ(nn::read_training(path("out")).step, 300);
 }
 
+TEST_F(TrainCommand, AComparisonThatCannotBeWrittenIsNotMade) {
+  const std::string compare = "train" + data() + model() + "--json --compare-unfused ";
+  expect_failure(1, compare + "2 --out " + path("text.txt"), {"--out: expected a file to write", "text.txt"});
+  expect_failure(1, compare + "2 --out " + path(std::string(300, 'x')), {"--out: expected a file to write"});
+  const Result r = coda(compare + "2 --out " + path("out"));
+  EXPECT_EQ(r.status, 0) << r.error;
+  EXPECT_EQ(slurp(scratch / "out" / "comparison.json"), r.out);
+}
+
 TEST_F(TrainCommand, BadTextsAreErrors) {
   const std::string rest = model() + "--steps 2 --out " + path("out");
   expect_failure(1, "train --data " + path("none.txt") + rest, {"none.txt", "No such file"});
