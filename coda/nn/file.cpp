@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -63,19 +64,15 @@ std::string read_text(const std::filesystem::path& path) {
 }
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
-  std::string name = path_.string() + ".XXXXXX";
-  fd_ = ::mkostemp(name.data(), O_CLOEXEC);
-  if (fd_ < 0) fail_io("write", path_, message(errno));
-  temporary_ = name;
-  // mkostemp gives 0600; a checkpoint has the usual permissions, less the umask.
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  if (::fchmod(fd_, 0666 & ~mask) != 0) {
-    const int error = errno;
-    ::close(std::exchange(fd_, -1));
-    ::unlink(temporary_.c_str());
-    fail_io("write", path_, message(error));
+  // Not by mkostemp: its files are the owner's alone, and asking for the umask changes it for a moment, for all
+  // threads.
+  std::random_device random;
+  for (int tries = 0; fd_ < 0 && tries < 100; ++tries) {
+    temporary_ = fmt::format("{}.{:08x}", path_.string(), random());
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd_ < 0 && errno != EEXIST) break;
   }
+  if (fd_ < 0) fail_io("write", path_, message(errno));
 }
 
 AtomicFile::~AtomicFile() {

@@ -1,9 +1,12 @@
 #include "coda/nn/safetensors.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <atomic>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "coda/nn/rng.h"
 #include "tests/nn/scratch.h"
@@ -188,6 +191,31 @@ TEST(Safetensors, AFullDiskLeavesTheOldFileAsItWas) {
   }
   EXPECT_EQ(coda::testing::slurp(path), before);
   EXPECT_EQ(coda::testing::count_files(scratch.path()), 1u) << "a temporary file was left behind";
+}
+
+TEST(AtomicFile, HasTheUsualPermissionsAndLeavesTheUmaskAlone) {
+  Scratch scratch;
+  const mode_t before = ::umask(027);
+  std::atomic<bool> done{false}, changed{false};
+  std::thread other([&] {  // makes folders meanwhile, whose permissions tell the umask
+    for (int i = 0; !done; ++i) {
+      const auto folder = scratch / ("d" + std::to_string(i));
+      std::filesystem::create_directory(folder);
+      if ((std::filesystem::status(folder).permissions() & std::filesystem::perms::others_all) !=
+          std::filesystem::perms::none) {
+        changed = true;
+      }
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    coda::nn::AtomicFile file(scratch / "f");
+    file.commit();
+  }
+  done = true;
+  other.join();
+  ::umask(before);
+  EXPECT_FALSE(changed);
+  EXPECT_EQ(static_cast<unsigned>(std::filesystem::status(scratch / "f").permissions()), 0640u);
 }
 
 TEST(Safetensors, FilesThatCannotBeOpenedAreNamed) {
