@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "coda/core/error.h"
@@ -43,7 +44,14 @@ json read_header(const InputFile& file, std::uint64_t& data_begin) {
   std::string text(length, '\0');
   file.read(8, std::as_writable_bytes(std::span(text)));
   data_begin = 8 + length;
-  json header = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::set<std::string> names;
+  const auto once = [&](int depth, json::parse_event_t event, const json& name) {
+    if (depth == 1 && event == json::parse_event_t::key && !names.insert(name.get<std::string>()).second) {
+      damaged(file.path(), fmt::format("header: {}: expected once, got it twice", quoted(name.get<std::string>())));
+    }
+    return true;
+  };
+  json header = json::parse(text, once, /*allow_exceptions=*/false);
   if (!header.is_object()) damaged(file.path(), "header: expected a JSON object, got something else");
   return header;
 }

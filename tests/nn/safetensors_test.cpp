@@ -129,6 +129,8 @@ TEST(Safetensors, DamagedHeadersAreNamed) {
       {one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})"), 8, bad, "expected"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
        12, bad, "overlaps"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+       4, bad, "\"a\": expected once"},
       {R"({"__metadata__":[]})", 0, bad, "__metadata__"},
       {R"({"__metadata__":{"a":1}})", 0, bad, "__metadata__"},
   };
