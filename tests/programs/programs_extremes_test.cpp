@@ -164,6 +164,35 @@ TEST(Gemm, PropagatesNanAndInfinitiesOfItsInputs) {
   }
 }
 
+/// A product may take steps of k by pairs or more, and what it puts in place of those behind the last is no number's
+/// partner.
+TEST(Gemm, HasNoNanWhereALastStepIsInfinite) {
+  for (const DType t : kTypes) {
+    for (const coda::Layout layout : {coda::Layout::nt, coda::Layout::nn, coda::Layout::tn}) {
+      for (const std::int64_t k : {1, 2, 3, 31, 33, 129, 255}) {
+        for (const std::int64_t m : {3, 70, 600}) {
+          SCOPED_TRACE(std::string(coda::name_of(t)) + " " + coda::name_of(layout) + " M=" + std::to_string(m) +
+                       " K=" + std::to_string(k));
+          constexpr std::int64_t kN = 300;
+          const bool a_is_km = layout == coda::Layout::tn, b_is_kn = layout != coda::Layout::nt;
+          Mat a(a_is_km ? k : m, a_is_km ? m : k, 1.0), b(b_is_kn ? k : kN, b_is_kn ? kN : k, 1.0);
+          (a_is_km ? a(k - 1, 1) : a(1, k - 1)) = kInf;
+          (b_is_kn ? b(k - 1, 260) : b(260, k - 1)) = kInf;
+          Case c(t, layout, m, kN, k, 1, false, base_seed());
+          ops::gemm({.a = c.in(a), .b = c.in(b), .layout = layout, .out = c.out("out", m, kN)});
+          const Mat out = c.got("out");
+          for (std::int64_t i = 0; i < m; ++i) {
+            for (std::int64_t n = 0; n < kN; ++n) {
+              ASSERT_EQ(out(i, n), i == 1 || n == 260 ? kInf : static_cast<double>(k))
+                  << "row " << i << ", column " << n;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(GemmResidual, KeepsNanInItsRow) {
   Case c(DType::bf16, coda::Layout::nt, 6, 300, 8, 1, true, base_seed());
   c.draw_product();

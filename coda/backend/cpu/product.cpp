@@ -68,6 +68,24 @@ dnnl::matmul::primitive_desc blocked_product(DType t, std::int64_t m, std::int64
   return {dnnl::matmul::desc(a, b, acc), engine()};
 }
 
+// acc += a[:, k] b[:, k], of bf16.
+void add_step(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n, std::int64_t k, float* acc,
+              std::int64_t ld) {
+  const auto* x = reinterpret_cast<const bf16*>(a.data) + k * a.k_stride;
+  const auto* y = reinterpret_cast<const bf16*>(b.data) + k * b.k_stride;
+  constexpr std::int64_t kColumns = 256;
+  float row[kColumns];
+  for (std::int64_t first = 0; first < n; first += kColumns) {
+    const std::int64_t count = std::min(kColumns, n - first);
+    for (std::int64_t j = 0; j < count; ++j) row[j] = static_cast<float>(y[(first + j) * b.free_stride]);
+    for (std::int64_t i = 0; i < m; ++i) {
+      const auto factor = static_cast<float>(x[i * a.free_stride]);
+      float* to = acc + i * ld + first;
+      for (std::int64_t j = 0; j < count; ++j) to[j] += factor * row[j];
+    }
+  }
+}
+
 using BlockedKey = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t>;
 
 }  // namespace
@@ -87,6 +105,14 @@ bool native_bf16() {
 
 void multiply(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n, std::int64_t k, float* acc,
               std::int64_t ld) {
+  // oneDNN's kernels for AVX512_BF16 take steps of k by pairs. Where the last one is single they multiply its value by
+  // what stands for the missing one, 0: NaN, if it is infinite.
+  if (a.dtype == DType::bf16 && k % 2 != 0) {
+    if (k > 1) multiply(a, b, m, n, k - 1, acc, ld);
+    else
+      for (std::int64_t i = 0; i < m; ++i) std::fill_n(acc + i * ld, n, 0.F);
+    return add_step(a, b, m, n, k - 1, acc, ld);
+  }
   using Key = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                          std::int64_t, std::int64_t>;
   thread_local std::map<Key, Matmul> cache;
