@@ -149,8 +149,23 @@ TEST(TheTable, OfTheChipWithTheNearestMemoryServesADevice) {
   EXPECT_EQ(t.nearest({kSms, 0}).multiprocessors, kSms) << "CUDA does not tell its bandwidth";
   EXPECT_EQ(t.nearest(kOther), kOther) << "nothing was measured";
   EXPECT_EQ(rows_of(look_up(t, 1024, 64, 64)), 1024);
-  EXPECT_EQ(rows_of(look_up(t, 1024, 64, 64, kH100)), 0);
+  EXPECT_EQ(rows_of(look_up(t, 2048, 64, 64)), 0) << "what is measured on another chip changes nothing";
   EXPECT_EQ(rows_of(look_up(t, 2048, 64, 64, kH100)), 2048);
+}
+
+TEST(TheTable, OfANewChipStartsWithThoseOfTheNearest) {
+  constexpr Chip kOtherH200{kSms, 4814};
+  json mine = record(2048, 64, 64), shipped = record(1024, 64, 64);
+  Table t = table_of({shipped, record(4096, 64, 64)});
+  mine["way"] = shipped["way"] = "unfused";
+  t.add(file_of({mine, shipped}, kOtherH200), "mine");
+  EXPECT_EQ(t.nearest(kOtherH200), kOtherH200);
+  EXPECT_EQ(look_up(t, 1024, 64, 64, kOtherH200)->choice.way, Way::unfused) << "of the file";
+  EXPECT_EQ(look_up(t, 2048, 64, 64, kOtherH200)->choice.way, Way::unfused) << "of the file";
+  EXPECT_EQ(look_up(t, 4096, 64, 64, kOtherH200)->choice.way, Way::fused) << "of the chip that served it before";
+  EXPECT_EQ(look_up(t, 1024, 64, 64)->choice.way, Way::fused) << "which is as it was";
+  t.add(file_of({mine}, kOther), "of a chip with other multiprocessors");
+  EXPECT_EQ(look_up(t, 1024, 64, 64, kOther), nullptr);
 }
 
 TEST(TheTable, RefusesABrokenFileNamingTheMemberAndStaysAsItWas) {

@@ -212,17 +212,24 @@ void Table::add(const std::string& text, const std::string& origin) {
                   static_cast<int>(file.integer("memory_gbs", 1, 1 << 20))};
   const std::string cublaslt = file.string("cublaslt"), whence = origin + ", " + device;
   std::vector<Entry> merged = entries_;
+  const auto add = [&](Entry e) {
+    e.chip = chip;
+    const auto at = std::lower_bound(merged.begin(), merged.end(), e, before);
+    if (at != merged.end() && key_of(*at) == key_of(e)) *at = std::move(e);
+    else merged.insert(at, std::move(e));
+  };
+  if (const Chip served_by = nearest(chip); served_by != chip) {
+    for (const Entry& e : entries_)
+      if (e.chip == served_by) add(e);
+  }
   std::size_t number = 0;
   for (const json& record : file.list("records")) {
     std::string where = origin;
     where.append(": records[").append(std::to_string(number++)).append("]");
     Entry e = read_entry(record, where);
-    e.chip = chip;
     e.origin = whence;
     e.cublaslt = cublaslt;
-    const auto at = std::lower_bound(merged.begin(), merged.end(), e, before);
-    if (at != merged.end() && key_of(*at) == key_of(e)) *at = std::move(e);
-    else merged.insert(at, std::move(e));
+    add(std::move(e));
   }
   entries_ = std::move(merged);
   if (std::find(chips_.begin(), chips_.end(), chip) == chips_.end()) chips_.push_back(chip);

@@ -145,8 +145,9 @@ constexpr bool is_product(std::string_view name) {
 /// Measured shapes. Never changed while it is in use, so that it is read without a lock.
 class Table {
  public:
-  /// Adds the entries of a file of `coda tune`, in place of those of the same shape. Throws Error(invalid_argument)
-  /// naming `origin` and the member if it is none; the table is then as it was.
+  /// Adds the entries of a file of `coda tune`, in place of those of the same shape. A chip that is new starts with the
+  /// entries of the nearest, which served it until then. Throws Error(invalid_argument) naming `origin` and the member
+  /// if it is none; the table is then as it was.
   void add(const std::string& json, const std::string& origin);
   /// The entries of one program and layout, in the order of chip, n, k, m.
   std::span<const Entry> part(std::string_view program, Layout layout) const;
