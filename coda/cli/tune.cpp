@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "coda/backend/sm90/blas.h"
 #include "coda/backend/sm90/choice.h"
@@ -108,6 +109,8 @@ class Tuner {
  public:
   explicit Tuner(int multiprocessors) : multiprocessors_(multiprocessors) {}
 
+  /// Ahead of what is measured of another shape, whose work may draw more power or less.
+  void begin_shape() { warm_up_ms_ = bench::kWarmUpMs; }
   Row measure(const bench::Group& group, const bench::Program& program, const bench::Arguments& arguments) {
     return sm90::is_product(program.tunes) ? measure_product(group, program, arguments)
                                            : measure_program(group, program, arguments);
@@ -152,7 +155,7 @@ class Tuner {
   Row fastest(Row row, std::vector<Candidate> all) {
     const auto is_rule = [&](const Candidate& c) { return c.choice == row.rule && c.algorithm == sm90::Algorithm(); };
     // A short look at all, then a long one at those that may be the best.
-    rounds(all, 3);
+    rounds(all, 3, std::exchange(warm_up_ms_, 0));
     const double best = fastest_of(all).timed->median();
     row.unfused_ms = all.front().timed->median();
     std::erase_if(all, [&](const Candidate& c) { return !is_rule(c) && c.timed->median() > 1.03 * best; });
@@ -165,11 +168,11 @@ class Tuner {
     row.choice = winner.choice, row.algorithm = winner.algorithm, row.ms = winner.timed->median();
     return row;
   }
-  void rounds(const std::vector<Candidate>& all, int count) {
+  void rounds(const std::vector<Candidate>& all, int count, double warm_up_ms = 0) {
     std::vector<sm90::Candidate*> timed;
     timed.reserve(all.size());
     for (const Candidate& c : all) timed.push_back(c.timed.get());
-    meter_.interleave(timed, count);
+    meter_.interleave(timed, count, warm_up_ms);
   }
   static const Candidate& fastest_of(const std::vector<Candidate>& all) {
     return *std::min_element(all.begin(), all.end(), [](const Candidate& x, const Candidate& y) {
@@ -178,6 +181,7 @@ class Tuner {
   }
 
   int multiprocessors_;
+  double warm_up_ms_ = 0;
   bench::Meter meter_;
 };
 
@@ -242,6 +246,7 @@ void tune(const Arguments& a) {
   for (const bench::Group& g : groups) {
     if (!g.fits_in_memory()) continue;
     const bench::Arguments arguments(g.shape, g.needs(), tuner.noise(), g.head_dim);
+    tuner.begin_shape();
     for (const bench::Program* p : g.programs) {
       progress.update(done++, fmt::format("{} {}", p->tunes, to_string(g.shape)));
       rows.push_back(tuner.measure(g, *p, arguments));
