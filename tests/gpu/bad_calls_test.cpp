@@ -105,6 +105,22 @@ TEST_F(BadCalls, AreNamedAndLaunchNothingAndTheNextCallWorks) {
              launched, good_after);
 }
 
+/// Of every program: a kernel of each kind, and cuBLASLt's.
+TEST_F(BadCalls, OfTheApplicationAreNotTakenForTheNextCalls) {
+  for (const Program& program : programs()) {
+    SCOPED_TRACE(program.name);
+    const Options options{.layout = program.natural, .whole_chunks = true, .seed = 7};
+    for (const Route& route : kRoutes) {
+      Execution run(draw(program, 0, options, {140, 136, 24}), route);
+      run.reset(nullptr);
+      leave_an_error();
+      EXPECT_EQ(message_of([&] { run.call(nullptr); }), "no error");
+      forget_errors();
+      sm90::synchronize();
+    }
+  }
+}
+
 class Plain : public BadCalls {
  protected:
   static constexpr std::int64_t kSize = 64;

@@ -141,6 +141,14 @@ void Gate::hold(const Stream& stream) const {
   check(cudaStreamWaitEvent(stream_of(stream.get()), static_cast<cudaEvent_t>(passed_), 0), "cudaStreamWaitEvent");
 }
 
+void leave_an_error() {
+  void* data = nullptr;
+  if (cudaMalloc(&data, std::size_t{1} << 60) == cudaSuccess || cudaPeekAtLastError() == cudaSuccess)
+    throw Error(Status::device_error, "test: expected an error of CUDA's, got none");
+}
+
+void forget_errors() { cudaGetLastError(); }
+
 std::size_t free_device_memory() {
   std::size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
@@ -187,6 +195,8 @@ int nodes_enqueued(const Stream&, const std::function<void()>&) { refuse(); }
 Gate::Gate() { refuse(); }
 Gate::~Gate() = default;
 void Gate::hold(const Stream&) const { refuse(); }
+void leave_an_error() { refuse(); }
+void forget_errors() { refuse(); }
 std::size_t free_device_memory() { refuse(); }
 std::size_t workspace_pool_bytes() { refuse(); }
 

@@ -86,6 +86,10 @@ class Gate {
   void* passed_ = nullptr;  // an event
 };
 
+/// As an application does that asks for more memory than there is, and does not look at what CUDA said.
+void leave_an_error();
+void forget_errors();
+
 std::size_t free_device_memory();
 /// What the pool of the library's workspaces has taken from the device so far.
 std::size_t workspace_pool_bytes();

@@ -3,10 +3,10 @@
 #include "coda/backend/sm90/run.h"
 
 #if !defined(CODA_TEST_CUDA)  // else in half_width.cu
-template <>
-void coda::sm90::Product<coda::bf16, coda::test::HalfWidth<coda::bf16>>::run(const ConstMatrix&, const ConstMatrix&,
-                                                                             Layout, const test::HalfWidth<bf16>&,
-                                                                             void*, const char* op) {
+template <class T, class P>
+void coda::sm90::Product<T, P>::run(const ConstMatrix&, const ConstMatrix&, Layout, const P&, void*, const char* op) {
   throw Error(Status::unsupported, std::string(op) + ": expected a build with CUDA");
 }
+template struct coda::sm90::Product<coda::bf16, coda::test::HalfWidth<coda::bf16>>;
+template struct coda::sm90::Product<coda::bf16, coda::test::HalfWidth<float>>;
 #endif

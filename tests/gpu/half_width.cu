@@ -2,3 +2,4 @@
 #include "tests/gpu/half_width.h"
 
 template struct coda::sm90::Product<coda::bf16, coda::test::HalfWidth<coda::bf16>>;
+template struct coda::sm90::Product<coda::bf16, coda::test::HalfWidth<float>>;

@@ -15,7 +15,9 @@ struct Shape {
 
 using HalfWidthPorts = OnHopper;
 
-TEST_F(HalfWidthPorts, OfAProgramAreReadAndWrittenInBothWays) {
+/// T: of the ports.
+template <class T>
+void expect_halves(Placed half_placed) {
   Random random(90);
   for (const Shape& s : {Shape{1, 8, 8}, {100, 264, 64}, {300, 520, 136}, {129, 130, 70}}) {
     // Small integers: every result is exact in bf16.
@@ -29,21 +31,31 @@ TEST_F(HalfWidthPorts, OfAProgramAreReadAndWrittenInBothWays) {
       }
       for (std::int64_t j = 0; j < s.n / 2; ++j) half_out(m, j) = out(m, 2 * j) - out(m, 2 * j + 1);
     }
-    const OnDevice<bf16> device_a(a), device_b(b), device_half(half);
+    const OnDevice<bf16> device_a(a), device_b(b);
+    const OnDevice<T> device_half(half, half_placed);
     for (const sm90::Way way : {sm90::Way::fused, sm90::Way::unfused}) {
       SCOPED_TRACE(std::to_string(s.m) + "x" + std::to_string(s.n) + "x" + std::to_string(s.k) + " " +
                    sm90::name_of(way));
-      OnDevice<bf16> got(s.m, s.n), got_half(s.m, s.n / 2);
+      OnDevice<T> got(s.m, s.n), got_half(s.m, s.n / 2, half_placed);
       sm90::set_way(way);
-      sm90::Product<bf16, HalfWidth<bf16>>::run(device_a.matrix(), device_b.matrix(), coda::Layout::nt,
-                                                {.half = ConstMatrix(device_half.matrix()).as<bf16>(),
-                                                 .out = got.matrix().as<bf16>(),
-                                                 .half_out = got_half.matrix().as<bf16>()},
-                                                nullptr, "half_width");
+      sm90::Product<bf16, HalfWidth<T>>::run(device_a.matrix(), device_b.matrix(), coda::Layout::nt,
+                                             {.half = ConstMatrix(device_half.matrix()).as<T>(),
+                                              .out = got.matrix().template as<T>(),
+                                              .half_out = got_half.matrix().template as<T>()},
+                                             nullptr, "half_width");
       sm90::set_way(sm90::Way::automatic);
       EXPECT_EQ(check_exact("out", got.fetch("out").mat(), out), "");
       EXPECT_EQ(check_exact("half_out", got_half.fetch("half_out").mat(), half_out), "");
     }
+  }
+}
+
+/// Rows of half the width that are multiples of 16 bytes, and of 8 only.
+TEST_F(HalfWidthPorts, OfAProgramAreReadAndWrittenInBothWays) {
+  for (const Placed& placed : {Placed{}, Placed{.pad = 4}, Placed{.pad = 2}}) {
+    SCOPED_TRACE("columns more in a row of half the width: " + std::to_string(placed.pad));
+    expect_halves<bf16>(placed);
+    expect_halves<float>(placed);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "coda/backend/sm90/kernels.h"
 #include "tests/gpu/device.h"
 #include "tests/gpu/image.h"
 #include "tests/gpu/settings.h"
@@ -62,6 +63,12 @@ class Large {
     for (std::int64_t n = 0; n < cols_; ++n)
       values[static_cast<std::size_t>(n)] = load_element(bytes.data() + n * size(), type_);
     return values;
+  }
+  double at(std::int64_t m, std::int64_t n) const {
+    unsigned char bytes[8];
+    const std::int64_t offset = kGuard + (m * pitch_ + n) * size();
+    memory_.download(bytes, static_cast<std::size_t>(size()), static_cast<std::size_t>(offset));
+    return load_element(bytes, type_);
   }
   /// Rows kRows of it against expected(row, column), and the zones round it.
   template <class F>
@@ -238,6 +245,39 @@ TEST_F(LargeOutputs, OfCast) {
   in.fill(0x40);
   ops::cast({.in = in.matrix(), .out = out.matrix(), .on = kHopper});
   out.expect("out", [](std::int64_t, std::int64_t) { return 3.0; });
+}
+
+/// Rows that begin anywhere, in single elements: the number of an element times the row's length is past 2^64.
+TEST_F(LargeOutputs, OfFillHaveTheirLastElementsAndNoneBehindThem) {
+  constexpr std::int64_t kFew = 5, kWide = (std::int64_t{1} << 31) + 1, kPitch = kWide + 2;
+  const Large out(DType::bf16, kFew, kWide, kPitch);
+  sm90::fill("fill", out.matrix(), 1.5, nullptr);
+  for (std::int64_t m = 0; m < kFew; ++m) {
+    EXPECT_EQ(out.at(m, 0), 1.5) << "row " << m;
+    EXPECT_EQ(out.at(m, kWide - 1), 1.5) << "row " << m;
+    if (m < kFew - 1) {
+      EXPECT_TRUE(std::isnan(out.at(m, kWide))) << "behind row " << m << ", where poison was";
+    }
+  }
+}
+
+/// Columns of what is twice as wide as the product must be 32 bits, too.
+TEST_F(LargeOutputs, TwiceAsWideAsTheProductAreRefusedPastThirtyTwoBits) {
+  constexpr std::int64_t kWide = (std::int64_t{1} << 30) + 264, kDepth = 8;
+  if (free_device_memory() < static_cast<std::size_t>(32 * kGiB)) GTEST_SKIP() << "less than 32 GiB are free";
+  const Large row(DType::bf16, 1, kDepth), weight(DType::bf16, kDepth, kWide), preact(DType::bf16, 1, 2 * kWide);
+  std::string text = "no error";
+  try {
+    ops::gemm_glu_backward({.a = row.matrix(),
+                            .b = weight.matrix(),
+                            .preact = preact.matrix(),
+                            .dpreact = preact.matrix(),
+                            .on = kHopper});
+  } catch (const Error& e) {
+    text = e.what();
+  }
+  EXPECT_NE(text.find("M, N, K: expected at most"), std::string::npos) << text;
+  sm90::synchronize();
 }
 
 /// 2^31 bytes from a row to the next. `far` and `near`: the same matrix.

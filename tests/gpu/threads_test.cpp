@@ -92,6 +92,29 @@ TEST_F(Threads, GetTheResultsOfSerialCalls) {
   RecordProperty("calls", std::to_string(calls));
 }
 
+/// Wide heads need shared memory by their width, in one kernel for all.
+TEST_F(Threads, WithHeadsOfTheirOwnDoNotDisturbEachOther) {
+  constexpr int kCalls = 3000;
+  on_each_thread([&](int thread) {
+    const Stream stream;
+    constexpr std::int64_t kRows = 4;
+    const std::int64_t dim = std::int64_t{64} << thread % 4;
+    const sm90::DeviceBuffer x(static_cast<std::size_t>(kRows * dim * 4)),
+        dz(static_cast<std::size_t>(kRows * dim * 4));
+    const Matrix matrix(x.data(), DType::bf16, kRows, dim);
+    for (int i = 0; i < kCalls; ++i) {
+      ops::qknorm_rope_backward(
+          {.preact = matrix,
+           .dy = matrix,
+           .heads = {.q = 1, .k = 0, .v = 0, .head_dim = dim, .table = Matrix(x.data(), DType::fp32, kRows, dim)},
+           .q_weight = Vector(x.data(), DType::bf16, dim),
+           .dz = Matrix(dz.data(), DType::bf16, kRows, dim),
+           .on = {ops::Backend::sm90, stream.get()}});
+    }
+    stream.wait();
+  });
+}
+
 /// A thread's streams, and on each the same part of the work.
 class Streams {
  public:

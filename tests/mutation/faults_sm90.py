@@ -63,6 +63,10 @@ algorithms = tests("matmul_test", "Matmul.*algorithm*")
 large_bias = tests("large_test", "LargeOutputs.OfGemm")
 large_rows = tests("large_test", "LargeOutputs.WhoseRows*")
 large_residual = tests("large_test", "LargeOutputs.OfGemmResidual")
+large_fill = tests("large_test", "LargeOutputs.OfFill*")
+too_wide = tests("large_test", "LargeOutputs.TwiceAsWide*")
+heads_of_threads = tests("threads_test", "Threads.WithHeads*")
+left_behind = tests("bad_calls_test", "BadCalls.OfTheApplication*", "embedding_backward")
 
 FRAGMENT = "fragment.cuh"
 TILE = "tile.cuh"
@@ -78,6 +82,7 @@ SMALL = "kernels_elementwise.cu"
 TABLE = "kernels_embedding.cu"
 BLAS = "blas.cpp"
 WORKSPACE = "workspace.cpp"
+CHUNKS = "kernels.cuh"
 
 FAULTS = [
     # ---- lanes, words and what travels between registers and memory
@@ -319,7 +324,7 @@ FAULTS = [
     (EPILOGUE, "const int number = room_number * kOfRoom + i;", "const int number = i;", "rms_backward"),
     (EPILOGUE, "m, n, kStagesC + number);", "m, n, number);", "residual"),
     (EPILOGUE, "return at < kBytes ? a + at : b + (at - kBytes);", "return a + at % kBytes;", "glu_backward"),
-    (KERNEL, "* k_tiles + Epilogue::kRooms).index();", "* k_tiles).index();", "glu_backward"),
+    (KERNEL, "* k_tiles + Epilogue::kRooms);", "* k_tiles);", "glu_backward"),
     (KERNEL, "handed_over.wait(0);", "", "glu_backward"),
     (KERNEL, "const int i = kUnitValues + v;", "const int i = v;", "glu_backward"),
     (KERNEL, "accumulators(v) = accumulators(v + kUnitValues);", ";", "glu_backward", many_glu_tiles),
@@ -403,6 +408,15 @@ FAULTS = [
         "fold_apply",
     ),
     (APPLY, "port.data[tile_row / kTileM * port.pitch + col] = sum;", "port.data[col] = sum;", "fold_apply"),
+    (
+        APPLY,
+        "head_row_bytes<Program>(kMaxTileN)),",
+        "head_row_bytes<Program>(kTileN)),",
+        "qknorm_back",
+        heads_of_threads,
+    ),
+    (APPLY, "min<std::int64_t>(16, kChunkBytes<Run<false>, T, Port::width>)", "min<std::int64_t>(16, 8)", "half"),
+    (APPLY, "doubles ? kMost / 2 : kMost;", "kMost;", "glu_backward", too_wide),
     (APPLY, "fold_memory[first_run + row][column]", "fold_memory[row][column]", "qknorm_back"),
     (APPLY, "      __syncthreads();\n      // A thread for", "      // A thread for", "fold_apply"),
     (APPLY, "ragged = call.n % 8 != 0 ||", "ragged =", "embedding"),
@@ -434,10 +448,18 @@ FAULTS = [
     (SMALL, "for (int w = 0; w < kThreads / 32; ++w) sum", "for (int w = 1; w < kThreads / 32; ++w) sum", "small"),
     (SMALL, "(beta == 0 ? 0 : beta * *out)", "beta * *out", "small"),
     (
-        "kernels.cuh",
+        CHUNKS,
         "/ static_cast<std::uint64_t>(per_row_) + 1 : 0)",
         "/ static_cast<std::uint64_t>(per_row_) : 0)",
         "small",
+    ),
+    (CHUNKS, "    if (chunk < 0) --row, chunk += per_row_;\n", "", "small", large_fill),
+    (
+        TABLE,
+        "    cudaGetLastError();  // CUB would take an error that somebody left behind for its own\n",
+        "",
+        "table",
+        left_behind,
     ),
     (TABLE, "begun = first > 0 && gradient.same_token(first, first - 1);", "begun = false;", "table"),
     (TABLE, "      begun = begun && !ends_here;\n", "", "table"),
@@ -466,15 +488,15 @@ FAULTS = [
     (WORKSPACE, "data_(std::exchange(other.data_, nullptr))", "data_(other.data_)", "workspace"),
     (
         WORKSPACE,
-        "if (data_) cudaFreeAsync(data_, static_cast<cudaStream_t>(stream_));",
+        "if (data_) detail::forget(cudaFreeAsync(data_, static_cast<cudaStream_t>(stream_)));",
         "",
         "workspace",
         without_growth,
     ),
     (
         WORKSPACE,
-        "  if (data_) cudaFreeAsync(",
-        "  cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));\n  if (data_) cudaFreeAsync(",
+        "  if (data_) detail::forget(",
+        "  cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));\n  if (data_) detail::forget(",
         "workspace",
         without_growth,
     ),

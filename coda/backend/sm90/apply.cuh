@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <limits>
 
 #include "coda/backend/sm90/choice.h"
@@ -313,7 +315,7 @@ bool ports_aligned(const Program& program, std::int64_t rows, std::int64_t vecto
     if constexpr (requires { port.width; }) {
       using T = std::remove_const_t<std::remove_pointer_t<decltype(port.data)>>;
       if constexpr (requires { port.pitch; }) {
-        constexpr std::int64_t kAlign = Port::width == Width::Half ? kRunBytes<T, Port::width> : 16;
+        constexpr std::int64_t kAlign = std::min<std::int64_t>(16, kChunkBytes<Run<false>, T, Port::width>);
         aligned = aligned && is_aligned(port.data, rows, port.pitch * static_cast<std::int64_t>(sizeof(T)), kAlign);
       } else {
         aligned = aligned && is_aligned(port.data, 1, 0, vector_bytes);
@@ -353,6 +355,23 @@ std::int64_t tile_n_for(const Call& call, const Program& program) {
   return tile_n_for_heads(head_dim);
 }
 
+/// Shared memory of a program with heads of `tile_n` columns, or as many in a tile, where rows are not whole chunks.
+template <class Program>
+constexpr int head_row_bytes(std::int64_t tile_n) {
+  return kHasHeadMeans<Program> ? kApplyRows * kHeadSlots * (static_cast<int>(tile_n) + kMaxHeads) * 4 : 0;
+}
+/// Allows it once on each device, for the widest heads: the limit is that of all threads' launches.
+template <class Program, bool HasProduct>
+void allow_head_rows(const Call& call, const Device& device) {
+  static std::array<std::atomic<bool>, kMaxDevices> known{};
+  std::atomic<bool>& allowed = known[static_cast<std::size_t>(device.number)];
+  if (allowed.load(std::memory_order_acquire)) return;
+  check(cudaFuncSetAttribute(apply_kernel<Program, HasProduct, true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             head_row_bytes<Program>(kMaxTileN)),
+        call, "cudaFuncSetAttribute");
+  allowed.store(true, std::memory_order_release);
+}
+
 /// Rows [first, last) of the program's matrices. `acc` is row `first` of the accumulator, null if there is no product.
 template <bool HasProduct, class Program>
 void launch_apply(const Call& call, const Device& device, const Program& program, std::int64_t first, std::int64_t last,
@@ -377,26 +396,34 @@ void launch_apply(const Call& call, const Device& device, const Program& program
     call.fail(Status::unsupported, "M, N: expected at most " + std::to_string(std::numeric_limits<int>::max()) +
                                        " tiles, got " + std::to_string(blocks));
   }
-  const std::size_t shared = kHasHeadMeans<Program> && ragged
-                                 ? static_cast<std::size_t>(kApplyRows * kHeadSlots * (tile_n + kMaxHeads)) * 4
-                                 : 0;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(kApplyThreads);
+  config.stream = stream;
+  if (ragged && kHasHeadMeans<Program>) {
+    allow_head_rows<Program, HasProduct>(call, device);
+    config.dynamicSmemBytes = static_cast<std::size_t>(head_row_bytes<Program>(tile_n));
+  }
+  // Not <<<>>>, after which one has to ask for an error that may be somebody else's.
   const auto start = [&](auto kernel) {
-    if constexpr (kHasHeadMeans<Program>) {
-      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)), call,
-            "cudaFuncSetAttribute");
-    }
-    kernel<<<static_cast<unsigned>(blocks), kApplyThreads, shared, stream>>>(program, extent);
-    check(cudaGetLastError(), call, "kernel launch");
+    check(cudaLaunchKernelEx(&config, kernel, program, extent), call, "cudaLaunchKernelEx");
   };
   ragged ? start(apply_kernel<Program, HasProduct, true>) : start(apply_kernel<Program, HasProduct, false>);
 }
 
-/// M and N fit the device code's 32-bit rows and columns.
-inline void check_extent(const Call& call) {
+/// M, N and the columns of all matrices fit the device code's 32 bits.
+template <class Program>
+void check_extent(const Call& call, const Program& program) {
   // The tiles of a thread block past the end are still an int.
-  constexpr std::int64_t kMax = std::numeric_limits<int>::max() - 2 * kMostTiles * kTileN;
-  if (call.m > kMax || call.n > kMax || call.k > kMax) {
-    call.fail(Status::unsupported, "M, N, K: expected at most " + std::to_string(kMax));
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max() - 2 * kMostTiles * kTileN;
+  bool doubles = false;
+  for_each_port(program, [&](const auto& port) {
+    if constexpr (requires { port.width; }) doubles = doubles || port.width == Width::Double;
+  });
+  const std::int64_t most_n = doubles ? kMost / 2 : kMost;
+  if (call.m > kMost || call.n > most_n || call.k > kMost) {
+    call.fail(Status::unsupported, "M, N, K: expected at most " + std::to_string(kMost) + ", " +
+                                       std::to_string(most_n) + ", " + std::to_string(kMost));
   }
 }
 
@@ -408,7 +435,7 @@ template <Program P>
 void apply(std::int64_t m, std::int64_t n, const P& program, cudaStream_t stream = nullptr, const char* op = "apply") {
   const detail::Call call{op, m, n, 0, Layout::nt};
   if (m == 0 || n == 0) return;
-  detail::check_extent(call);
+  detail::check_extent(call, program);
   const detail::Device device = detail::current_device(call);
   detail::launch_apply<false>(call, device, program, 0, m, nullptr, stream);
 }

@@ -17,9 +17,7 @@ namespace {
 
 void check_memory(cudaError_t status, const char* function, std::size_t bytes) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();
-  throw Error(Status::device_error, std::string("DeviceBuffer: ") + function + " of " + std::to_string(bytes) +
-                                        " bytes: " + cudaGetErrorString(status));
+  detail::throw_device_error(status, "DeviceBuffer of " + std::to_string(bytes) + " bytes", function);
 }
 
 }  // namespace
@@ -103,7 +101,7 @@ bool Reach::operator()(const void* address, std::string* why) const {
 DeviceBuffer::DeviceBuffer(std::size_t bytes) : size_(bytes) {
   if (bytes > 0) check_memory(cudaMalloc(&data_, bytes), "cudaMalloc", bytes);
 }
-DeviceBuffer::~DeviceBuffer() { cudaFree(data_); }
+DeviceBuffer::~DeviceBuffer() { detail::forget(cudaFree(data_)); }
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
@@ -114,12 +112,13 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 
 void DeviceBuffer::upload(const void* from, std::size_t bytes, std::size_t offset) {
   synchronize();
-  check_memory(cudaMemcpy(static_cast<char*>(data_) + offset, from, bytes, cudaMemcpyHostToDevice), "upload", bytes);
+  check_memory(cudaMemcpy(static_cast<char*>(data_) + offset, from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy",
+               bytes);
   synchronize();  // cudaMemcpy from pageable memory returns before its last bytes are there
 }
 void DeviceBuffer::download(void* to, std::size_t bytes, std::size_t offset) const {
   synchronize();
-  check_memory(cudaMemcpy(to, static_cast<const char*>(data_) + offset, bytes, cudaMemcpyDeviceToHost), "download",
+  check_memory(cudaMemcpy(to, static_cast<const char*>(data_) + offset, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy",
                bytes);
 }
 void DeviceBuffer::fill(unsigned char value) {
@@ -129,9 +128,7 @@ void DeviceBuffer::fill(unsigned char value) {
 
 void synchronize() {
   const cudaError_t status = cudaDeviceSynchronize();
-  if (status != cudaSuccess) {
-    throw Error(Status::device_error, std::string("synchronize: ") + cudaGetErrorString(status));
-  }
+  if (status != cudaSuccess) detail::throw_device_error(status, "synchronize", "cudaDeviceSynchronize");
 }
 
 }  // namespace coda::sm90

@@ -41,7 +41,7 @@ using Accumulator = Fragment<float, 8>;
 /// Columns of a matrix of width W per column of the accumulator, as scaled<W>(2 columns).
 template <Width W, class Int>
 CODA_FN constexpr Int scaled(Int columns) {
-  return columns * static_cast<int>(W) / static_cast<int>(Width::Same);
+  return W == Width::Half ? columns / 2 : columns * (static_cast<int>(W) / static_cast<int>(Width::Same));
 }
 
 /// Values of a fragment of width W in a chunk.

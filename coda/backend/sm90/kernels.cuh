@@ -36,9 +36,7 @@ struct Launch {
     current_device(Call{op, rows, cols});
   }
   void check(cudaError_t status, const char* function) const {
-    if (status == cudaSuccess) return;
-    cudaGetLastError();  // the next call starts clean
-    throw Error(Status::device_error, text() + ": " + function + ": " + cudaGetErrorString(status));
+    if (status != cudaSuccess) throw_device_error(status, text(), function);
   }
   [[noreturn]] void refuse(const std::string& message) const {
     throw Error(Status::unsupported, text() + ": " + message);
@@ -176,10 +174,11 @@ class ChunkGrid {
   CODA_KERNEL_FN bool has(std::int64_t i) const { return i < count_; }
   template <int C>
   CODA_KERNEL_FN Place place(std::int64_t i) const {
-    // Division by multiplication with the inverse: exact while i * per_row is below 2^64.
-    const auto row = per_row_ > 1 ? static_cast<std::int64_t>(__umul64hi(static_cast<std::uint64_t>(i), inverse_)) : i;
-    const std::int64_t col = (i - row * per_row_) * C;
-    return {row, col, cols_ - col};
+    // Division by multiplication with the inverse, which from i * per_row = 2^64 on may be one too many.
+    auto row = per_row_ > 1 ? static_cast<std::int64_t>(__umul64hi(static_cast<std::uint64_t>(i), inverse_)) : i;
+    std::int64_t chunk = i - row * per_row_;
+    if (chunk < 0) --row, chunk += per_row_;
+    return {row, chunk * C, cols_ - chunk * C};
   }
 #endif
 

@@ -197,6 +197,7 @@ void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector
   std::size_t sort_bytes = 0;
   const auto sort = [&](void* memory, const TokenRow* unsorted, TokenRow* sorted) {
     const int last_bit = 32 + std::bit_width(vocabulary);
+    cudaGetLastError();  // CUB would take an error that somebody left behind for its own
     launch.check(cub::DeviceRadixSort::SortKeys(memory, sort_bytes, unsorted, sorted, static_cast<int>(rows), 32,
                                                 last_bit, launch.stream),
                  "cub::DeviceRadixSort::SortKeys");

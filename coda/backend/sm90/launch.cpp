@@ -11,10 +11,9 @@ std::string Call::text() const {
 }
 void Call::fail(Status status, const std::string& message) const { throw Error(status, text() + ": " + message); }
 
-void check(cudaError_t status, const Call& call, const char* function) {
-  if (status == cudaSuccess) return;
-  cudaGetLastError();  // the next call starts clean
-  call.fail(Status::device_error, std::string(function) + ": " + cudaGetErrorString(status));
+void throw_device_error(cudaError_t status, const std::string& what, const char* function) {
+  forget(status);
+  throw Error(Status::device_error, what + ": " + function + ": " + cudaGetErrorString(status));
 }
 
 bool is_aligned(const void* data, std::int64_t rows, std::int64_t pitch_bytes, std::int64_t alignment) {

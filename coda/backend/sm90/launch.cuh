@@ -24,8 +24,16 @@ struct Call {
   [[noreturn]] void fail(Status status, const std::string& message) const;
 };
 
-/// Throws Error(device_error) naming the call and the CUDA function.
-void check(cudaError_t status, const Call& call, const char* function);
+/// Throws Error(device_error): "what: function: what CUDA says of it". Whoever asks CUDA for its last error will not
+/// find this one.
+[[noreturn]] void throw_device_error(cudaError_t status, const std::string& what, const char* function);
+/// For what must not throw: as above, nobody will find its error.
+inline void forget(cudaError_t status) {
+  if (status != cudaSuccess) cudaGetLastError();
+}
+inline void check(cudaError_t status, const Call& call, const char* function) {
+  if (status != cudaSuccess) throw_device_error(status, call.text(), function);
+}
 
 /// Whether address and rows are multiples of `alignment` bytes; one row has no pitch to look at, null is aligned.
 bool is_aligned(const void* data, std::int64_t rows, std::int64_t pitch_bytes, std::int64_t alignment);

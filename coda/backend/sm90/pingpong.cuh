@@ -76,6 +76,8 @@ class PingPong {
   /// Whether a thread block's last tile is for both teams, and a thread's accumulators of half a tile.
   static constexpr bool kShares = Epilogue::kUnits == kTeams;
   static constexpr int kUnitValues = kM * kN / kTeamThreads / kTeams;
+  static_assert(Epilogue::kRooms + kShares <= Mainloop::DispatchPolicy::Stages,
+                "coda: what comes late, and half a tile, come to stages of operands, each to its own");
 
   // Registers of a thread at launch, and as the loading warp group hands most of its own to the teams.
   static constexpr int kAllRegisters = 65536;
@@ -179,8 +181,10 @@ class PingPong {
       } else {
         const bool last = i == tiles - 1;
         if (last) {
-          const int stage = after(static_cast<std::uint64_t>(tiles) * k_tiles + Epilogue::kRooms).index();
-          share(helps, team, rank, accumulators, room(shared, stage), shared.handed_over);
+          const PipelineState free = after(static_cast<std::uint64_t>(tiles) * k_tiles + Epilogue::kRooms);
+          // The other team, and the cluster's other block, have read what was there.
+          if (!helps) shared.pipeline.empty_barrier_[free.index()].wait(free.phase() ^ 1);
+          share(helps, team, rank, accumulators, room(shared, free.index()), shared.handed_over);
         }
         int unit = helps;
 #pragma unroll 1

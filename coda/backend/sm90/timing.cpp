@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "coda/core/error.h"
+#include "coda/backend/sm90/launch.cuh"
 
 namespace coda::sm90 {
 namespace {
 
 void check(cudaError_t status, const std::string& name, const char* function) {
-  if (status == cudaSuccess) return;
-  cudaGetLastError();  // the next call starts clean
-  throw Error(Status::device_error, name + ": " + function + ": " + cudaGetErrorString(status));
+  if (status != cudaSuccess) detail::throw_device_error(status, name, function);
 }
 
 cudaEvent_t event(void* e) { return static_cast<cudaEvent_t>(e); }
@@ -46,7 +44,7 @@ Candidate::Candidate(std::string label, const std::function<void(void*)>& launch
     launch(stream);
     check(cudaEventRecordWithFlags(end, on, cudaEventRecordExternal), name, "cudaEventRecord");
   } catch (...) {
-    cudaStreamEndCapture(on, &graph);
+    detail::forget(cudaStreamEndCapture(on, &graph));
     if (graph) cudaGraphDestroy(graph);
     throw;
   }

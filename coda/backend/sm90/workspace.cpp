@@ -17,9 +17,7 @@ namespace {
 
 void check_pool(cudaError_t status, const char* op, std::size_t bytes, const char* function) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // the next call starts clean
-  throw Error(Status::device_error, std::string(op) + ": workspace of " + std::to_string(bytes) +
-                                        " bytes: " + function + ": " + cudaGetErrorString(status));
+  detail::throw_device_error(status, std::string(op) + ": workspace of " + std::to_string(bytes) + " bytes", function);
 }
 
 cudaMemPool_t make_pool(int device, const char* op, std::size_t bytes) {
@@ -66,7 +64,7 @@ Workspace::Workspace(std::size_t bytes, void* stream, const char* op) : stream_(
              bytes, "cudaMallocFromPoolAsync");
 }
 Workspace::~Workspace() {
-  if (data_) cudaFreeAsync(data_, static_cast<cudaStream_t>(stream_));
+  if (data_) detail::forget(cudaFreeAsync(data_, static_cast<cudaStream_t>(stream_)));
 }
 Workspace::Workspace(Workspace&& other) noexcept : data_(std::exchange(other.data_, nullptr)), stream_(other.stream_) {}
 Workspace& Workspace::operator=(Workspace&& other) noexcept {
