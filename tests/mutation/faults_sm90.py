@@ -62,7 +62,7 @@ without_growth = ("threads_test", "Threads.Neither*", "CODA_TEST_CALLS=200")
 algorithms = tests("matmul_test", "Matmul.*algorithm*")
 large_bias = tests("large_test", "LargeOutputs.OfGemm")
 large_rows = tests("large_test", "LargeOutputs.WhoseRows*")
-large_residual = tests("large_test", "LargeOutputs.OfGemmResidual")
+large_rows_of_runs = tests("large_test", "LargeOutputs.OfCrossEntropyBackward")
 large_fill = tests("large_test", "LargeOutputs.OfFill*")
 too_wide = tests("large_test", "LargeOutputs.TwiceAsWide*")
 heads_of_threads = tests("threads_test", "Threads.WithHeads*")
@@ -181,9 +181,9 @@ FAULTS = [
     (
         TILE,
         "return row_ * pitch + scaled<W>(col_);",
-        "return row_ * static_cast<int>(pitch) + scaled<W>(col_);",
-        "residual",
-        large_residual,
+        "return static_cast<int>(static_cast<unsigned>(row_) * static_cast<unsigned>(pitch)) + scaled<W>(col_);",
+        "cross_entropy",
+        large_rows_of_runs,
     ),
     (TILE, "column -= column >= head_dim ? head_dim : 0;", "", "rope"),
     (TILE, "row_ < (data ? at_.rows : 0) && run_column()", "data && run_column()", "embedding"),
