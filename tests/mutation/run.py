@@ -15,6 +15,7 @@ from faults import FAULTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT_S = 300  # a fault that hangs is caught too
+SUPPORT = ("accuracy", "expect")  # of tests/support, in every test
 TESTS = {path.stem: path for path in (ROOT / "tests").glob("*/*_test.cpp")}
 
 
@@ -86,7 +87,7 @@ def attempt(build: Build, number: int) -> str:
         failure = build.compile(at, changed, overlay)
         if failure:
             return "does not compile:\n" + failure[:2000]
-        objects = [changed, build.object("accuracy")] + ([build.object(test)] if source else [])
+        objects = [changed, *map(build.object, SUPPORT)] + ([build.object(test)] if source else [])
         failure = build.link(objects, overlay / "check")
         if failure:
             return "does not link:\n" + failure[:2000]
@@ -124,7 +125,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         build = Build(args, pathlib.Path(folder))
         tests = sorted({FAULTS[i][3].split()[-1] for i in chosen})
-        sources = [TESTS[test] for test in tests] + [ROOT / "tests/support/accuracy.cpp"]
+        sources = [TESTS[test] for test in tests] + [ROOT / f"tests/support/{name}.cpp" for name in SUPPORT]
         for source, failure in zip(sources, pool.map(lambda s: build.compile(s, build.object(s.stem)), sources)):
             if failure:
                 print(f"mutation: {source}: does not compile without a fault:\n{failure}")
@@ -132,7 +133,7 @@ def main() -> int:
 
         def sound(test: str) -> bool:
             binary = build.folder / test
-            return not build.link([build.object(test), build.object("accuracy")], binary) and passes(binary)
+            return not build.link([build.object(test), *map(build.object, SUPPORT)], binary) and passes(binary)
 
         for test, ok in zip(tests, pool.map(sound, tests)):
             if not ok:
