@@ -7,7 +7,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from results import IMAGES, LAYOUTS, MODELS, few_rows, layer_peers, load, model_ratios, squares
+from results import IMAGES, LAYOUTS, MODELS, few_rows, layer_peers, load, model_ratios, squares, whole_layers
 
 OURS = "CODA"
 COLORS = {
@@ -162,7 +162,7 @@ def plot_host(run: dict, peers: dict | None) -> None:
 def plot_layer(run: dict, peers: dict | None) -> None:
     names, groups = [], {OURS: {}}
     peer_records = layer_peers(peers)
-    for r in run["records"]:
+    for r in whole_layers(run):
         name = f"{r['hidden']}/{r['ffn']} {r['pass']}"
         names.append(name)
         groups[OURS][name] = r["ratio"]

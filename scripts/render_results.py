@@ -3,7 +3,19 @@
 
 import textwrap
 
-from results import IMAGES, LAYOUTS, MODELS, ROOT, few_rows, layer_peers, load, model_ratios, squares
+from results import (
+    IMAGES,
+    LAYOUTS,
+    MODEL_ROWS,
+    MODELS,
+    ROOT,
+    few_rows,
+    layer_peers,
+    load,
+    model_ratios,
+    squares,
+    whole_layers,
+)
 
 BEGIN, END = "<!-- results: made by scripts/render_results.py -->", "<!-- end of results -->"
 
@@ -123,7 +135,7 @@ def small_section(run: dict) -> list[str]:
 def layer_section(run: dict, peers: dict | None) -> list[str]:
     by = layer_peers(peers)
     rows = []
-    for r in run["records"]:
+    for r in whole_layers(run):
         other = by.get((r["hidden"], r["ffn"], r["pass"]))
         held = f"{r['bytes_saved'] / 2**20:.0f}"
         if "bytes_saved_unfused" in r:
@@ -150,7 +162,13 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
         "torch.compile",
         "MiB held for the backward (unfused)",
     ]
-    return lines + image("layer", "A layer against its products") + table(head, rows) + [""]
+    lines += image("layer", "A layer against its products") + table(head, rows) + [""]
+    few = [r for r in run["records"] if r["tokens"] != MODEL_ROWS and r["pass"] == "forward"]
+    if few:
+        tokens, ratios = (", ".join(x) for x in ([str(r["tokens"]) for r in few], [f"{r['ratio']:.2f}" for r in few]))
+        width = f"{few[0]['hidden']} / {few[0]['ffn']}"
+        lines += wrapped(f"The forward pass of {width} with {tokens} tokens, products / layer: {ratios}.")
+    return lines
 
 
 def tests_section(tests: dict) -> list[str]:

@@ -78,6 +78,11 @@ def few_rows(run: dict) -> tuple[list[int], dict[str, dict[int, float]]]:
     return sorted({m for _, m in by}), out
 
 
+def whole_layers(run: dict) -> list[dict]:
+    """The layers with as many tokens as models' products have; files also have one with few."""
+    return [r for r in run["records"] if r["tokens"] == MODEL_ROWS]
+
+
 def layer_peers(peers: dict | None) -> dict[tuple[int, int, str], dict]:
     """Times of a layer by hidden, ffn and pass. The peers' backward is what both passes take less the forward."""
     by = {(r["hidden"], r["ffn"], r["pass"]): r for r in (peers or {}).get("layer", [])}

@@ -157,12 +157,12 @@ void print(const std::vector<bench::KernelRecord>& records) {
   table.print(2);
 }
 void print(const std::vector<bench::LayerRecord>& records) {
-  Table table({"pass", "hidden", "ffn", "qkv", "ms", "gemms ms", "ratio", "MiB saved", "MiB unfused"});
+  Table table({"pass", "tokens", "hidden", "ffn", "qkv", "ms", "gemms ms", "ratio", "MiB saved", "MiB unfused"});
   const auto mib = [](std::int64_t bytes) { return fmt::format("{:.0f}", static_cast<double>(bytes) / 1048576); };
   for (const bench::LayerRecord& r : records)
-    table.add({r.pass, std::to_string(r.layer.hidden), std::to_string(r.layer.ffn), std::to_string(r.layer.qkv()),
-               fmt::format("{:.3f}", r.ms), fmt::format("{:.3f}", r.products_ms), fmt::format("{:.3f}", r.ratio()),
-               mib(r.saved), mib(r.saved_unfused)});
+    table.add({r.pass, std::to_string(r.tokens), std::to_string(r.layer.hidden), std::to_string(r.layer.ffn),
+               std::to_string(r.layer.qkv()), fmt::format("{:.3f}", r.ms), fmt::format("{:.3f}", r.products_ms),
+               fmt::format("{:.3f}", r.ratio()), mib(r.saved), mib(r.saved_unfused)});
   table.print(1);
 }
 
@@ -243,8 +243,11 @@ class Bench {
     std::vector<bench::LayerRecord> records;
     const int rounds = a_.rounds.value_or(kLayerRounds);
     each(
-        "layer", bench::layers(), [](const bench::Layer& l) { return fmt::format("{} / {}", l.hidden, l.ffn); },
-        [&](const bench::Layer& l) { append(records, bench::measure(l, meter_, rounds)); });
+        "layer", bench::layer_cases(),
+        [](const bench::LayerCase& c) {
+          return fmt::format("{} / {}, {} tokens", c.layer.hidden, c.layer.ffn, c.tokens);
+        },
+        [&](const bench::LayerCase& c) { append(records, bench::measure(c, meter_, rounds)); });
     show(records);
     finish("layer",
            {{"method", fmt::format("graph replay, L2 flushed before each, interleaved, median of {} behind {:.0f} "

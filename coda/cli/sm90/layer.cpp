@@ -12,24 +12,25 @@
 namespace coda::bench {
 namespace {
 
-constexpr std::int64_t kSequence = 8192, kTokens = 2 * kSequence;
+constexpr std::int64_t kSequence = 8192;
 
 /// A layer's tensors on the device, and both of its calls.
 class LayerArguments {
  public:
-  LayerArguments(const Layer& l, const Meter& meter) : meter_(meter) {
-    const std::int64_t h = l.hidden, f = l.ffn, q = l.attended(), w = l.qkv();
+  LayerArguments(const LayerCase& c, const Meter& meter) : meter_(meter) {
+    const Layer& l = c.layer;
+    const std::int64_t m = c.tokens, h = l.hidden, f = l.ffn, q = l.attended(), w = l.qkv();
     ops::Block& x = forward;
-    x.attended = noisy(kTokens, q), x.x = noisy(kTokens, h);
+    x.attended = noisy(m, q), x.x = noisy(m, h);
     x.weights = {.out = weight(h, q), .post_norm = norm(h), .gate_up = weight(2 * f, h), .down = weight(h, f)};
     x.next = {.input_norm = norm(h), .qkv = weight(w, h)};
     x.heads = {.q = l.q_heads, .k = l.kv_heads, .v = l.kv_heads, .head_dim = l.head_dim};
     x.heads.table = rotary(l.head_dim);
-    x.heads.position = positions();
-    x.x_mid = matrix(kTokens, h), x.rstd_mid = vector(kTokens);
-    x.preact = matrix(kTokens, 2 * f);
-    x.x_next = matrix(kTokens, h), x.rstd_next = vector(kTokens);
-    x.qkv = matrix(kTokens, w);
+    x.heads.position = positions(m);
+    x.x_mid = matrix(m, h), x.rstd_mid = vector(m);
+    x.preact = matrix(m, 2 * f);
+    x.x_next = matrix(m, h), x.rstd_next = vector(m);
+    x.qkv = matrix(m, w);
 
     // Nothing in place: every replay has the same numbers.
     backward = {
@@ -40,19 +41,19 @@ class LayerArguments {
         .x_next = x.x_next,
         .rstd_next = x.rstd_next,
         .qkv = x.qkv,
-        .dqkv = noisy(kTokens, w),
-        .dx_next = noisy(kTokens, h),
+        .dqkv = noisy(m, w),
+        .dx_next = noisy(m, h),
         .weights = x.weights,
         .next = x.next,
         .heads = x.heads,
         .gradients = {.out = matrix(h, q), .post_norm = vector(h), .gate_up = matrix(2 * f, h), .down = matrix(h, f)},
         .next_gradients = {.input_norm = vector(h), .qkv = matrix(w, h)},
         .beta = 0,
-        .dz = matrix(kTokens, w),
-        .dpreact = matrix(kTokens, 2 * f),
-        .dx = matrix(kTokens, h),
-        .dattended = matrix(kTokens, q)};
-    shape = {.tokens = kTokens, .hidden = h, .ffn = f, .heads = x.heads, .backend = ops::Backend::sm90};
+        .dz = matrix(m, w),
+        .dpreact = matrix(m, 2 * f),
+        .dx = matrix(m, h),
+        .dattended = matrix(m, q)};
+    shape = {.tokens = m, .hidden = h, .ffn = f, .heads = x.heads, .backend = ops::Backend::sm90};
     const auto bytes = static_cast<std::size_t>(
         std::max(ops::block_workspace_bytes(shape), ops::block_backward_workspace_bytes(shape)));
     memory_.emplace_back(bytes);
@@ -90,12 +91,12 @@ class LayerArguments {
     memory_.back().upload(angles.data(), angles.size() * sizeof(float));
     return table;
   }
-  ConstVector positions() {
-    std::vector<std::int32_t> position(static_cast<std::size_t>(kTokens));
+  ConstVector positions(std::int64_t tokens) {
+    std::vector<std::int32_t> position(static_cast<std::size_t>(tokens));
     for (std::size_t i = 0; i < position.size(); ++i) position[i] = static_cast<std::int32_t>(i % kSequence);
-    const Matrix x = matrix(1, kTokens, DType::int32);
+    const Matrix x = matrix(1, tokens, DType::int32);
     memory_.back().upload(position.data(), position.size() * sizeof(std::int32_t));
-    return {x.data, DType::int32, kTokens};
+    return {x.data, DType::int32, tokens};
   }
 
   const Meter& meter_;
@@ -120,18 +121,26 @@ class Products {
 
 }  // namespace
 
-const std::vector<Layer>& layers() {
-  static const std::vector<Layer> all{{2048, 8192, 32, 8, 64}, {4096, 14336, 32, 8, 128}, {8192, 28672, 64, 8, 128}};
+const std::vector<LayerCase>& layer_cases() {
+  static const std::vector<LayerCase> all = [] {
+    constexpr Layer kSmall{2048, 8192, 32, 8, 64}, kMiddle{4096, 14336, 32, 8, 128}, kLarge{8192, 28672, 64, 8, 128};
+    std::vector<LayerCase> cases;
+    for (const Layer& l : {kSmall, kMiddle, kLarge}) cases.push_back({l, 2 * kSequence});
+    for (const std::int64_t tokens : {1, 16, 64, 256, 1024}) cases.push_back({kMiddle, tokens});
+    return cases;
+  }();
   return all;
 }
 
-std::vector<LayerRecord> measure(const Layer& l, const Meter& meter, int rounds) {
-  LayerArguments x(l, meter);
+std::vector<LayerRecord> measure(const LayerCase& c, const Meter& meter, int rounds) {
+  LayerArguments x(c, meter);
+  const Layer& l = c.layer;
+  const std::int64_t tokens = c.tokens;
   const ops::Block& f = x.forward;
   const ops::BlockBackward& b = x.backward;
   // Operands of the products: any numbers of their shape, but like the layer's. Outputs all go to one place.
-  const Matrix out = x.matrix(std::max(kTokens, l.hidden), 2 * std::max(l.ffn, l.hidden));
-  const Matrix h = f.x_mid, y(f.preact.data, DType::bf16, kTokens, l.ffn);
+  const Matrix out = x.matrix(std::max(tokens, l.hidden), 2 * std::max(l.ffn, l.hidden));
+  const Matrix h = f.x_mid, y(f.preact.data, DType::bf16, tokens, l.ffn);
   Products forward, backward;
   forward.add(f.attended, f.weights.out, Layout::nt, out);
   forward.add(h, f.weights.gate_up, Layout::nt, out);
@@ -158,8 +167,8 @@ std::vector<LayerRecord> measure(const Layer& l, const Meter& meter, int rounds)
   add("backward products", [&](void* s) { backward.run(s); });
   meter.interleave(candidates, rounds, kWarmUpMs);
   const std::int64_t saved = ops::block_saved_bytes(x.shape), unfused = ops::block_saved_bytes_unfused(x.shape);
-  return {{l, kTokens, "forward", candidates[0]->median(), candidates[1]->median(), saved, unfused},
-          {l, kTokens, "backward", candidates[2]->median(), candidates[3]->median(), saved, unfused}};
+  return {{l, tokens, "forward", candidates[0]->median(), candidates[1]->median(), saved, unfused},
+          {l, tokens, "backward", candidates[2]->median(), candidates[3]->median(), saved, unfused}};
 }
 
 }  // namespace coda::bench
