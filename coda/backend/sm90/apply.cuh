@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "coda/backend/sm90/choice.h"
+#include "coda/backend/sm90/enqueue.cuh"
 #include "coda/backend/sm90/launch.cuh"
 #include "coda/backend/sm90/lifecycle.cuh"
 
@@ -134,6 +135,7 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
   extern __shared__ float head_memory[];
   __shared__ float fold_memory[kFolds > 0 ? kApplyRows : 1][kFolds > 0 ? G::kPatchN : 1];
 
+  wait_for_turn();
   const int tiles_n = (extent.cols + extent.tile_n - 1) / extent.tile_n;
   const int blocks_n = (tiles_n + extent.tiles - 1) / extent.tiles;
   const int block_m = static_cast<int>(blockIdx.x) / blocks_n;
@@ -396,17 +398,13 @@ void launch_apply(const Call& call, const Device& device, const Program& program
     call.fail(Status::unsupported, "M, N: expected at most " + std::to_string(std::numeric_limits<int>::max()) +
                                        " tiles, got " + std::to_string(blocks));
   }
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(kApplyThreads);
-  config.stream = stream;
+  Blocks shape{.count = dim3(static_cast<unsigned>(blocks)), .threads = kApplyThreads};
   if (ragged && kHasHeadMeans<Program>) {
     allow_head_rows<Program, HasProduct>(call, device);
-    config.dynamicSmemBytes = static_cast<std::size_t>(head_row_bytes<Program>(tile_n));
+    shape.shared_bytes = static_cast<std::size_t>(head_row_bytes<Program>(tile_n));
   }
-  // Not <<<>>>, after which one has to ask for an error that may be somebody else's.
   const auto start = [&](auto kernel) {
-    check(cudaLaunchKernelEx(&config, kernel, program, extent), call, "cudaLaunchKernelEx");
+    check(enqueue(stream, shape, kernel, program, extent), call, "cudaLaunchKernelEx");
   };
   ragged ? start(apply_kernel<Program, HasProduct, true>) : start(apply_kernel<Program, HasProduct, false>);
 }

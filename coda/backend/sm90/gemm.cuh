@@ -6,6 +6,7 @@
 #include <atomic>
 #include <utility>
 
+#include "coda/backend/sm90/enqueue.cuh"
 #include "coda/backend/sm90/product.cuh"
 #include "coda/backend/sm90/tensor_map.cuh"
 
@@ -138,17 +139,11 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
                                        .a = operand_map(a, Kernel::kBoxRowsA),
                                        .b = operand_map(b, Kernel::kBoxRowsB),
                                        .epilogue = epilogue};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min(order.count(), at_once)), kClusterN);
-  config.blockDim = Kernel::kThreads;
-  config.dynamicSmemBytes = Kernel::kSharedBytes;
-  config.stream = stream;
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {1, kClusterN, 1};
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, start<Kernel>, params), call, "cudaLaunchKernelEx");
+  const Blocks blocks{.count = dim3(static_cast<unsigned>(std::min(order.count(), at_once)), kClusterN),
+                      .threads = Kernel::kThreads,
+                      .of_cluster = {1, kClusterN, 1},
+                      .shared_bytes = Kernel::kSharedBytes};
+  check(enqueue(stream, blocks, start<Kernel>, params), call, "cudaLaunchKernelEx");
 }
 
 /// A fused kernel that folds over heads takes tiles of whole heads.

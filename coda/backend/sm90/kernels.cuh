@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "coda/backend/sm90/enqueue.cuh"
 #include "coda/backend/sm90/launch.cuh"
 #include "coda/core/tensor.h"
 
@@ -49,16 +50,10 @@ struct Launch {
     if (grid.blocks > INT32_MAX) {
       refuse("expected at most 2147483647 blocks of threads, got " + std::to_string(grid.blocks));
     }
-    cudaLaunchAttribute cluster{};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {.x = static_cast<unsigned>(grid.cluster), .y = 1, .z = 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(grid.blocks));
-    config.blockDim = dim3(static_cast<unsigned>(grid.threads));
-    config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = grid.cluster > 1 ? 1 : 0;
-    check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launch");
+    const Blocks blocks{.count = dim3(static_cast<unsigned>(grid.blocks)),
+                        .threads = grid.threads,
+                        .of_cluster = dim3(static_cast<unsigned>(grid.cluster))};
+    check(enqueue(stream, blocks, kernel, static_cast<Parameters>(arguments)...), "cudaLaunchKernelEx");
   }
 };
 
@@ -192,6 +187,7 @@ class ChunkGrid {
 /// Op::kItems chunks a thread, all loaded before the first is stored.
 template <class Op>
 __global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, const ChunkGrid grid) {
+  wait_for_turn();
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (kThreads * Op::kItems) + threadIdx.x;
   typename Op::Item items[Op::kItems];
 #pragma unroll

@@ -99,6 +99,7 @@ constexpr int kAdamwChunk = 4, kAdamwItems = 2;
 template <class G, class W, bool Aligned>
 __global__ void __launch_bounds__(kThreads, 3)
     adamw_kernel(const AdamwState state, AdamwUpdate<float> update, const G* gradient, W* weight, std::int64_t size) {
+  detail::wait_for_turn();
   constexpr int C = kAdamwChunk, kItems = kAdamwItems;
   const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kItems * kThreads + threadIdx.x) * C;
   Chunk<float, C> w[kItems], m[kItems], v[kItems];
@@ -153,6 +154,7 @@ CODA_KERNEL_FN double block_sum(double x) {
 /// Which thread adds what does not depend on the alignment.
 template <class T, bool Aligned>
 __global__ void __launch_bounds__(kThreads) partial_norm_kernel(const T* x, std::int64_t size, double* partial) {
+  detail::wait_for_turn();
   constexpr int C = 16 / sizeof(T), kUnroll = 4;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads * C;
   double sum = 0;
@@ -180,6 +182,7 @@ __global__ void __launch_bounds__(kThreads) partial_norm_kernel(const T* x, std:
 
 __global__ void __launch_bounds__(kThreads)
     total_norm_kernel(const double* partial, int blocks, double beta, double* out) {
+  detail::wait_for_turn();
   double sum = 0;
   for (int i = threadIdx.x; i < blocks; i += kThreads) sum += partial[i];
   sum = block_sum(sum);

@@ -25,6 +25,7 @@ CODA_KERNEL_FN std::uint32_t row_of(TokenRow x) { return static_cast<std::uint32
 /// The token of each row, or `vocabulary`, which sorts behind all, where it is none.
 __global__ void __launch_bounds__(kThreads)
     token_row_kernel(IndexVector token, std::uint32_t rows, std::uint32_t vocabulary, TokenRow* unsorted) {
+  detail::wait_for_turn();
   const std::uint32_t m = blockIdx.x * kThreads + threadIdx.x;
   if (m >= rows) return;
   const std::int64_t t = token[m];
@@ -62,6 +63,7 @@ struct EmbeddingGradient {
 /// adds the sum to the table; that of a token which began before, or goes on behind, is partial.
 template <class T, bool Whole>
 __global__ void __launch_bounds__(kThreads, 4) add_kernel(const EmbeddingGradient<T> gradient, const ChunkGrid grid) {
+  detail::wait_for_turn();
   constexpr int C = kColumns, kRows = 2;  // rows that have their loads on the way together
   const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
   if (!grid.has(warp)) return;
@@ -128,6 +130,7 @@ __global__ void __launch_bounds__(kThreads, 4) add_kernel(const EmbeddingGradien
 /// do, and starting a thread block costs more than looking.
 template <class T, bool Whole>
 __global__ void __launch_bounds__(kThreads) join_kernel(const EmbeddingGradient<T> gradient, const ChunkGrid grid) {
+  detail::wait_for_turn();
   constexpr int C = kColumns, kSums = 16;  // partial sums that are on the way together
   const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
   if (!grid.has(warp)) return;

@@ -62,6 +62,7 @@ struct RowShape {
 template <class Shape, bool Whole, class Op>
 __global__ void __launch_bounds__(kThreads, Whole ? 3 : 2)
     row_kernel(const Op op, std::int64_t rows, std::int64_t cols) {
+  detail::wait_for_turn();
   constexpr int N = Shape::kLanes, R = Shape::kRows, U = Shape::kUnroll, C = Op::kChunk;
   const int lane = static_cast<int>(threadIdx.x) % N;
   const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * (kThreads / N) + threadIdx.x / N) * R;
@@ -296,6 +297,7 @@ constexpr int kSlice = 32, kSliceLanes = kSlice / 4;
 template <int Threads, bool Whole, class In, class Out>
 __global__ void __launch_bounds__(Threads, Threads == kThreads ? 3 : 1)
     column_kernel(const Stack<In> x, std::int64_t rows, std::int64_t cols, unsigned parts, double beta, Out* out) {
+  detail::wait_for_turn();
   constexpr int kSlots = Threads / kSliceLanes, kWarps = Threads / 32, kUnroll = Whole ? 8 : 2;
   __shared__ double of_warp[kWarps][kSlice], of_block[kSlice];
   const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();

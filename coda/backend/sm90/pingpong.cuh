@@ -20,6 +20,7 @@
 #include <cutlass/pipeline/pipeline.hpp>
 
 #include "coda/backend/sm90/config.cuh"
+#include "coda/backend/sm90/enqueue.cuh"
 #include "coda/backend/sm90/pace.cuh"
 
 namespace coda::sm90 {
@@ -141,6 +142,7 @@ class PingPong {
     const int tiles = (params.order.count() - cluster + clusters - 1) / clusters;
     const int k_tiles = (params.k + kK - 1) / kK;
     cute::cluster_wait();
+    detail::wait_for_turn();
 
     // Two questions rather than one and an else: so the loader's code lies right behind, not behind that of the teams,
     // from where memory would have to bring it before anything else can happen.
