@@ -98,6 +98,7 @@ std::vector<Choice> choices_of(const sm90::FusedProgram& program, const Shape& s
   };
   for (int config = 0; config < program.configurations; ++config) {
     add({.way = Way::fused, .config = config, .raster = program.rule.raster});
+    if (config == program.rule.few_rows) continue;  // whose tiles all run at once
     for (const int band : kBands)
       for (const bool along_m : {true, false})
         add({.way = Way::fused, .config = config, .raster = {.band = band, .along_m = along_m}});

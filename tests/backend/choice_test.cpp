@@ -76,6 +76,22 @@ TEST(TheRule, TakesTheFirstConfigurationAndItsRaster) {
   EXPECT_EQ(rule(1024, 128 * 25, kSms).way, Way::fused);
 }
 
+TEST(TheRule, SplitsKForFewRowsAndForTilesThatAllRunAtOnce) {
+  const Rule rule{.few_rows = 2};
+  const auto splits = [&](std::int64_t m, std::int64_t n) {
+    return rule(m, n, kSms) == Choice{.way = Way::fused, .config = 2};
+  };
+  EXPECT_TRUE(splits(1, 1));
+  EXPECT_TRUE(splits(64, 1 << 20));
+  EXPECT_FALSE(splits(65, 1 << 20));
+  EXPECT_TRUE(splits(65, 128 * 66)) << "2 x 66 tiles";
+  EXPECT_FALSE(splits(65, 128 * 66 + 8));
+  EXPECT_TRUE(splits(64 * 132, 8));
+  EXPECT_FALSE(splits(64 * 132 + 1, 8));
+  EXPECT_EQ(rule(8192, 8192, kSms), (Choice{.way = Way::fused, .config = 0}));
+  EXPECT_EQ(rule(std::int64_t{1} << 31, std::int64_t{1} << 31, kSms).config, 0) << "no overflow";
+}
+
 TEST(TheTable, HasTheExactShapeOfEachEntry) {
   std::mt19937 random(7);
   std::vector<json> records;
@@ -389,10 +405,13 @@ TEST_F(Explain, SaysWhyNoFusedKernelTakesACall) {
 
 TEST_F(Explain, TellsTheRuleForAShapeThatWasNotMeasured) {
   const Explanation x = of("gemm_rms_reglu", 8191, 8184, 8000);
-  EXPECT_EQ(x.choice, Rule()(8191, 8184, kSms));
+  EXPECT_EQ(x.choice, Rule{.few_rows = 1}(8191, 8184, kSms));
   EXPECT_EQ(x.entry, nullptr);
   EXPECT_NE(x.why.find("not measured"), std::string::npos) << x.why;
-  expect_unfused(of("gemm_rms", 3, 8184, 8000), "65 rows");
+  expect_unfused(of("gemm_rms_backward", 3, 8184, 8000, Layout::nn), "65 rows");
+  const Explanation few = of("gemm_rms", 3, 8184, 8000);
+  EXPECT_EQ(few.choice, (Choice{.way = Way::fused, .config = 1}));
+  EXPECT_NE(few.why.find("splits K"), std::string::npos) << few.why;
 }
 
 TEST_F(Explain, SaysWhatChooseDoes) {

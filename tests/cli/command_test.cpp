@@ -124,8 +124,11 @@ TEST(CodaExplain, SaysWhatRunsAndWhy) {
   EXPECT_EQ(large.status, 0) << large.err;
   for (const char* part : {"gemm_rms_reglu 16384x8200x4096 nt bf16: fused", "why", "rule"}) EXPECT_HAS(large.out, part);
   const CommandResult small = run_coda({"info", "--explain", "gemm_rms_reglu", "7", "8200", "4096"});
-  EXPECT_HAS(small.out, ": unfused");
-  EXPECT_HAS(small.out, "65 rows");
+  EXPECT_HAS(small.out, ": fused, configuration 1");
+  EXPECT_HAS(small.out, "splits K");
+  const CommandResult backward = run_coda({"info", "--explain", "gemm_rms_backward", "7", "8200", "4096"});
+  EXPECT_HAS(backward.out, ": unfused");
+  EXPECT_HAS(backward.out, "65 rows");
   if (!json_of({"info", "--json"}).at("backends").at("sm90").at("available").get<bool>()) {
     EXPECT_HAS(small.out, "an H200 assumed");
   }

@@ -111,5 +111,32 @@ TEST_F(Bits, OfARowDoNotDependOnTheOtherRows) {
   }
 }
 
+/// Up to 64 rows K is split in as many parts, however many they are.
+TEST_F(Bits, OfARowAreThoseOfAFullBatchOfFewRows) {
+  const Stream stream;
+  for (const Program& program : programs()) {
+    if (!program.rows_are_alone || !program.product) continue;
+    for (int variant = 0; variant < program.variants; ++variant) {
+      const Options options{
+          .layout = program.natural, .exact = false, .whole_chunks = true, .everything = true, .seed = 61};
+      const Problem problem = draw(program, variant, options, {64, 264, 4104});
+      for (int config = 0; config < kConfigurations; ++config) {
+        const Route route(Route::fused, config);
+        Execution whole(problem, route);
+        whole.once(stream.get());
+        if (!whole.is_fused(stream)) continue;
+        for (const std::int64_t count : {1, 2, 8, 9, 16, 33, 63}) {
+          for (const std::int64_t first : {std::int64_t{0}, 64 - count}) {
+            Execution part(problem.rows(first, count), route);
+            part.once(stream.get());
+            expect_rows(part, whole, first);
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace coda::test::gpu

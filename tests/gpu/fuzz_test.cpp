@@ -36,6 +36,7 @@ Problem draw_case(std::uint64_t seed) {
   options.seed = random.next();
   Shape shape{skewed(random, 4096), random.integer(1, 600), random.integer(0, 300)};
   if (shape.m > 1000) shape.n = random.integer(1, 200);  // the CPU has to keep up
+  if (shape.m <= 64 && shape.k % 4 == 0) shape.k *= 8;   // enough for a kernel to split
   Problem problem = draw(*program, static_cast<int>(variant), options, shape);
   problem.name = "case " + std::to_string(seed) + ": " + problem.name;
   return problem;

@@ -1,6 +1,7 @@
 // Every variant of every program on each of its ways through Hopper: the fused kernel, and the product followed by the
 // program as a kernel of its own, which moves 16 bytes at a time or single elements.
 #include <map>
+#include <optional>
 
 #include "tests/gpu/device.h"
 #include "tests/gpu/run.h"
@@ -46,6 +47,34 @@ TEST_F(Programs, HoldTheBoundInEveryLayout) {
         const Problem problem = draw(program, variant, options, {130, 136, 72});
         const Expected expected = expected_of(problem);
         for (const Route route : kRoutes) EXPECT_EQ(check_on_hopper(problem, route, expected, stream.get()), "");
+      }
+    }
+  }
+}
+
+/// Three thread blocks to a tile, five, and two for each of several tiles of rows.
+TEST_F(Programs, HoldTheBoundWhereKIsSplit) {
+  constexpr Shape kShapes[] = {{33, 264, 1544}, {9, 136, 5128}, {200, 136, 520}};
+  const Stream stream;
+  std::uint64_t seed = 4000;
+  for (const Program& program : programs()) {
+    if (!program.product) continue;
+    for (int variant = 0; variant < program.variants; ++variant) {
+      for (const Shape& shape : kShapes) {
+        if (small_only() && shape.k > 2000) continue;
+        const Options options{.type = ++seed % 2 == 0 ? DType::bf16 : DType::fp16,
+                              .layout = program.natural,
+                              .exact = seed % 4 < 2,
+                              .whole_chunks = true,
+                              .seed = seed};
+        const Problem problem = draw(program, variant, options, shape);
+        std::optional<Expected> expected;
+        for (int config = 0; config < kConfigurations; ++config) {
+          const Route route(Route::fused, config);
+          if (!Execution(problem, route).is_fused(stream)) continue;
+          if (!expected) expected = expected_of(problem);
+          EXPECT_EQ(check_on_hopper(problem, route, *expected, stream.get()), "");
+        }
       }
     }
   }

@@ -59,11 +59,12 @@ struct Case {
   int variant;
   Options options;
   Shape shape;
+  bool fused_only = false;
 };
 
 std::vector<Case> all_cases() {
   // Ragged in all sides but for chunks of 16 bytes; more than one tile each way.
-  constexpr Shape kShape{130, 264, 72};
+  constexpr Shape kShape{130, 264, 72}, kSplit{33, 264, 1544};
   std::vector<Case> cases;
   std::uint64_t seed = 5000;
   for (const Program& program : programs()) {
@@ -78,6 +79,7 @@ std::vector<Case> all_cases() {
                                 .everything = type == DType::bf16,
                                 .seed = ++seed};
           cases.push_back({program, variant, options, kShape});
+          if (program.product) cases.push_back({program, variant, options, kSplit, true});
           // A product over nothing fills its output.
           if (program.name == std::string("gemm") && variant == 12) {
             cases.push_back({program, variant, options, {130, 264, 0}});
@@ -107,10 +109,11 @@ class Runner {
     options.exact = true;
     std::optional<Problem> large;
     for (const Route route : kRoutes) {
+      if (c.fused_only && route.kind != Route::fused) continue;
       if (route.kind == Route::fused) {
         if (!Execution(problem, route).is_fused(stream)) continue;
-        if (!large) large = draw(c.program, c.variant, options, {2600, 1800, 264});
-        results.push_back(run(*large, route, (times_ + 4) / 5, stream));
+        if (!large && !c.fused_only) large = draw(c.program, c.variant, options, {2600, 1800, 264});
+        if (large) results.push_back(run(*large, route, (times_ + 4) / 5, stream));
       }
       results.push_back(run(problem, route, times_, stream));
     }

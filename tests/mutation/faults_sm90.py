@@ -66,6 +66,11 @@ large_rows_of_runs = tests("large_test", "LargeOutputs.OfCrossEntropyBackward")
 large_fill = tests("large_test", "LargeOutputs.OfFill*")
 too_wide = tests("large_test", "LargeOutputs.TwiceAsWide*")
 heads_of_threads = tests("threads_test", "Threads.WithHeads*")
+large_residual = tests("large_test", "LargeOutputs.OfGemmResidual")
+in_order = tests("order_test", "Order.*")
+split_k = tests("programs_test", "Programs.HoldTheBoundWhereKIsSplit", "gemm")
+split_k_residual = tests("programs_test", "Programs.HoldTheBoundWhereKIsSplit", "gemm_residual")
+few_rows_alone = tests("bits_test", "Bits.OfARowAreThoseOfAFull*", "gemm")
 left_behind = tests("bad_calls_test", "BadCalls.OfTheApplication*", "embedding_backward")
 
 FRAGMENT = "fragment.cuh"
@@ -74,6 +79,8 @@ LIFECYCLE = "lifecycle.cuh"
 WORKER = "worker.cuh"
 EPILOGUE = "epilogue.cuh"
 KERNEL = "pingpong.cuh"
+SPLIT_K = "splitk.cuh"
+ENQUEUE = "enqueue.cuh"
 GEMM = "gemm.cuh"
 APPLY = "apply.cuh"
 PRODUCT = "product.cuh"
@@ -314,8 +321,14 @@ FAULTS = [
         "residual",
         many_tiles,
     ),
-    (EPILOGUE, "shared.signals.full[i % kTeams][stage],", "shared.signals.full[0][stage],", "residual", many_tiles),
-    (EPILOGUE, "wait(phase(i / kTeams, of_tile));", "wait(phase(i, of_tile));", "gemm", many_gemm_tiles),
+    (
+        EPILOGUE,
+        "shared.signals.full[i % Config::kTeams][stage],",
+        "shared.signals.full[0][stage],",
+        "residual",
+        many_tiles,
+    ),
+    (EPILOGUE, "phase(i / Config::kTeams, of_tile));", "phase(i, of_tile));", "gemm", many_gemm_tiles),
     (FRAGMENT, "got, odd ? 0x3254 : 0x5410);", "got, 0x5410);", "glu"),
     (EPILOGUE, "at.row = at.warp_row + thread % 32 / 4;", "at.row = at.warp_row + thread % 32 / 8;", "norm"),
     (EPILOGUE, ("worker.load_columns(sub_n + 1);", 0), "worker.load_columns(sub_n);", "residual"),
@@ -425,6 +438,36 @@ FAULTS = [
     (APPLY, " || !rows_are_near(program, call.n)", "", "qknorm_back", large_rows),
     (APPLY, "ceil_div(last - first, Cover::kRows)", "ceil_div(last - first, 2 * Cover::kRows)", "embedding"),
     (PRODUCT, "if (call.m == 0 || call.n == 0) return;", "", "residual", empty),
+    # ---- K in parts
+    (SPLIT_K, "first = part * all_steps / parts,", "first = 0 * all_steps / parts,", "gemm", split_k),
+    (SPLIT_K, "steps = (part + 1) * all_steps / parts - first;", "steps = all_steps / parts;", "gemm", split_k),
+    (
+        SPLIT_K,
+        "m = tile % params.tiles_m, n = tile / params.tiles_m;",
+        "m = tile / params.tiles_m, n = tile % params.tiles_m;",
+        "gemm",
+        split_k,
+    ),
+    (SPLIT_K, "while (box < kM && box < rows)", "while (box < kM && 2 * box < rows)", "gemm", split_k),
+    (SPLIT_K, "const bool fits = kChip", "const bool fits = m < 40 && kChip", "gemm", few_rows_alone),
+    (SPLIT_K, "has_rows = work.at.warp_row <", "has_rows = work.at.warp_row + 16 <", "gemm", split_k),
+    (SPLIT_K, "if (part > 0 && has_rows) send(", "if (part > 1 && has_rows) send(", "residual", split_k_residual),
+    (SPLIT_K, "if (has_rows) add(", "if (!has_rows) add(", "residual", split_k_residual),
+    (SPLIT_K, "((part - 1) * kValues + v) * kTeamThreads", "v * kTeamThreads", "gemm", split_k),
+    (SPLIT_K, "for (int part = 1; part < parts; ++part)", "for (int part = 2; part < parts; ++part)", "gemm", split_k),
+    (SPLIT_K, "accumulators(v + 2) += x.z", "accumulators(v + 2) += x.y", "gemm", split_k),
+    (SPLIT_K, "shared.full[stage].wait(static_cast<std::uint32_t>(i / kStages & 1));", "", "gemm", split_k),
+    # ---- kernels that follow each other
+    (ENQUEUE, 'asm volatile("griddepcontrol.wait;" ::: "memory");', "", "small", in_order),
+    (ENQUEUE, 'asm volatile("griddepcontrol.wait;" ::: "memory");', "", "residual", in_order),
+    (ENQUEUE, 'asm volatile("griddepcontrol.wait;" ::: "memory");', "", "reduce", in_order),
+    (
+        TILE,
+        "p.data + (at_.row * p.pitch + scaled<W>(at_.col) + first);",
+        "p.data + static_cast<int>(at_.row * p.pitch + scaled<W>(at_.col) + first);",
+        "residual",
+        large_residual,
+    ),
     # ---- the small kernels
     (REDUCE, "bit > 0; bit /= 2) x += __shfl", "bit > 1; bit /= 2) x += __shfl", "reduce"),
     (REDUCE, "bit > 0; bit /= 2) x = fmaxf", "bit > 1; bit /= 2) x = fmaxf", "reduce"),

@@ -6,7 +6,8 @@ namespace coda::sm90 {
 template <class T, class F>
 struct Tuning<GemmActivationBackward<T, F>> : Tuning<void> {
   using Config = InHalves<sm90::Config<128, 128, 1, 32, 4, 2>>;
-  using Others = Configurations<Tuning<void>::Config>;  // faster where K is small and tiles are many
+  // The first of them is faster where K is small and tiles are many.
+  using Others = Configurations<Tuning<void>::Config, SplitsK>;
   static constexpr Layouts kLayouts = kBackward;
 };
 

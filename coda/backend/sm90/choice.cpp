@@ -197,9 +197,10 @@ std::string text_of(const Algorithm& a) {
 }
 
 Choice Rule::operator()(std::int64_t m, std::int64_t n, int multiprocessors) const {
-  constexpr std::int64_t kLeastRows = 65;
-  const std::int64_t tiles = (m + tile_m - 1) / tile_m * ((n + tile_n - 1) / tile_n);
-  const bool pays = m >= kLeastRows && 4 * tiles >= 3 * std::int64_t{multiprocessors};
+  const auto tiles = [&](int rows) { return (m + rows - 1) / rows * ((n + tile_n - 1) / tile_n); };
+  if (few_rows >= 0 && (m <= kFewRows || tiles(kFewRows) <= multiprocessors))
+    return {.way = Way::fused, .config = few_rows, .raster = raster};
+  const bool pays = m > kFewRows && 4 * tiles(tile_m) >= 3 * std::int64_t{multiprocessors};
   return pays ? Choice{.way = Way::fused, .raster = raster} : Choice{.way = Way::unfused};
 }
 
@@ -315,8 +316,15 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
     return x;
   }
   x.choice = rule(m, n, device.multiprocessors);
-  x.why = "not measured; the rule: fused from 65 rows on, if there are tiles of " + number(rule.tile_m) + " x " +
-          number(rule.tile_n) + " for three quarters of the " + number(device.multiprocessors) + " multiprocessors";
+  const std::string chip = "the " + number(device.multiprocessors) + " multiprocessors";
+  if (rule.few_rows >= 0) {
+    x.why = "up to " + number(Rule::kFewRows) + " rows, and while tiles of " + number(Rule::kFewRows) + " x " +
+            number(rule.tile_n) + " are no more than " + chip + ", configuration " + number(rule.few_rows) +
+            ", which splits K; else ";
+  }
+  x.why = "not measured; the rule: " + x.why + "fused from " + number(Rule::kFewRows + 1) +
+          " rows on, if there are tiles of " + number(rule.tile_m) + " x " + number(rule.tile_n) +
+          " for three quarters of " + chip;
   return x;
 }
 

@@ -65,13 +65,16 @@ std::string text_of(const Algorithm& algorithm);
 void set_algorithm(const std::optional<Algorithm>& algorithm);
 const std::optional<Algorithm>& chosen_algorithm();
 
-/// What runs where nothing was measured: `tile_m` x `tile_n` and `raster` are those of the first configuration.
+/// What runs where nothing was measured: `tile_m` x `tile_n` and `raster` are those of the first configuration,
+/// `few_rows` the number of the one that splits K (splitk.cuh), -1 if there is none.
 struct Rule {
+  static constexpr int kFewRows = 64;  // of a tile of the one that splits K
   int tile_m = 128, tile_n = 128;
   Raster raster = {};
+  int few_rows = -1;
 
-  /// With few rows or tiles the unfused way is faster: cuBLASLt splits K over the chip, and the elementwise kernel
-  /// behind it has little to do.
+  /// Few rows, or tiles that all run at once, are for the one that splits K. Without it the unfused way is faster
+  /// there: cuBLASLt splits K, too, and the elementwise kernel behind it has little to do.
   Choice operator()(std::int64_t m, std::int64_t n, int multiprocessors) const;
   bool operator==(const Rule&) const = default;
 };
@@ -87,23 +90,23 @@ struct FusedProgram {
 };
 // clang-format off
 inline constexpr FusedProgram kFusedPrograms[] = {
-    {"gemm", true, true, 1, "with a bias or a kept pre-activation; the bare product is cuBLASLt's"},
-    {"gemm_rms", true, false, 1, "identity, silu, gelu_tanh"},
-    {"gemm_layernorm", true, false, 2, "identity, gelu_tanh"},
-    {"gemm_rms_swiglu", true, false, 1},
-    {"gemm_rms_geglu_tanh", true, false, 1, "", "gemm_rms_swiglu"},
-    {"gemm_rms_reglu", true, false, 1, "", "gemm_rms_swiglu"},
-    {"gemm_residual_rms", true, true, 1},
-    {"gemm_residual_layernorm", true, true, 1},
-    {"gemm_rms_rope", true, false, 1, "RMSNorm"},
-    {"gemm_rms_qknorm_rope", true, false, 2, "RMSNorm"},
+    {"gemm", true, true, 2, "with a bias or a kept pre-activation; the bare product is cuBLASLt's", "", {.few_rows = 1}},
+    {"gemm_rms", true, false, 2, "identity, silu, gelu_tanh", "", {.few_rows = 1}},
+    {"gemm_layernorm", true, false, 3, "identity, gelu_tanh", "", {.few_rows = 2}},
+    {"gemm_rms_swiglu", true, false, 2, "", "", {.few_rows = 1}},
+    {"gemm_rms_geglu_tanh", true, false, 2, "", "gemm_rms_swiglu", {.few_rows = 1}},
+    {"gemm_rms_reglu", true, false, 2, "", "gemm_rms_swiglu", {.few_rows = 1}},
+    {"gemm_residual_rms", true, true, 2, "", "", {.few_rows = 1}},
+    {"gemm_residual_layernorm", true, true, 2, "", "", {.few_rows = 1}},
+    {"gemm_rms_rope", true, false, 2, "RMSNorm", "", {.few_rows = 1}},
+    {"gemm_rms_qknorm_rope", true, false, 3, "RMSNorm", "", {.few_rows = 2}},
     {"gemm_lse", true, false, 1, "RMSNorm"},
     {"gemm_cross_entropy_backward", true, false, 1, "RMSNorm"},
     {"gemm_rms_backward", false, true, 2},
-    {"gemm_swiglu_backward", false, true, 2, "RMSNorm"},
-    {"gemm_geglu_tanh_backward", false, true, 2, "RMSNorm", "gemm_swiglu_backward"},
-    {"gemm_reglu_backward", false, true, 2, "RMSNorm", "gemm_swiglu_backward"},
-    {"gemm_activation_backward", false, true, 2, "RMSNorm; silu, gelu_tanh"},
+    {"gemm_swiglu_backward", false, true, 3, "RMSNorm", "", {.few_rows = 2}},
+    {"gemm_geglu_tanh_backward", false, true, 3, "RMSNorm", "gemm_swiglu_backward", {.few_rows = 2}},
+    {"gemm_reglu_backward", false, true, 3, "RMSNorm", "gemm_swiglu_backward", {.few_rows = 2}},
+    {"gemm_activation_backward", false, true, 3, "RMSNorm; silu, gelu_tanh", "", {.few_rows = 2}},
 };
 // clang-format on
 /// Null if there is no fused kernel of this name.

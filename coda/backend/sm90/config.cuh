@@ -26,6 +26,8 @@ struct Config {
   static constexpr int kUnits = 1, kSubtilesM = kM / kSubtileM;
   static constexpr int kThreads = 128 * Groups, kWarps = kThreads / 32;  // of a team
   static constexpr bool kRowByRow = RowByRow;
+  static constexpr bool kSplitsK = false;
+  static constexpr int kTeams = sm90::kTeams;
   static constexpr int kStagesC = StagesC, kStagesD = StagesD;
   /// Subtiles side by side in a block of partial results.
   static constexpr int kBlockSubtiles = static_cast<int>(kTileN) / kSubtileN;
@@ -43,6 +45,12 @@ template <class C>
 struct InHalves : C {
   static constexpr int kUnits = 2, kSubtilesM = C::kSubtilesM / kUnits;
   static_assert(kUnits == kTeams && kUnits * kSubtilesM == C::kSubtilesM);
+};
+
+/// For few rows, or few tiles: the thread blocks of a cluster multiply a part of K each (see splitk.cuh).
+struct SplitsK : Config<64, 128, 1, 32, 4, 2> {
+  static constexpr bool kSplitsK = true;
+  static constexpr int kTeams = 1;
 };
 
 }  // namespace coda::sm90

@@ -110,12 +110,12 @@ class Epilogue {
   };
   /// A team has barriers of its own for what is full: one that waits two turns ahead would be let through.
   struct Signals {
-    cutlass::arch::ClusterTransactionBarrier full[kTeams][kStagesC], late[kLate > 0 ? kLate : 1];
+    cutlass::arch::ClusterTransactionBarrier full[Config::kTeams][kStagesC], late[kLate > 0 ? kLate : 1];
     cutlass::arch::ClusterBarrier empty[kStagesC];
     int late_slabs[kLate > 0 ? kLate : 1];  // bytes behind the first stage: an address would lose what memory it is of
   };
   struct Departures {
-    alignas(SlabD::kAlignment) char slab[kTeams][Config::kWarps][kStagesD][SlabD::kBytes];
+    alignas(SlabD::kAlignment) char slab[Config::kTeams][Config::kWarps][kStagesD][SlabD::kBytes];
   };
 
  public:
@@ -124,7 +124,7 @@ class Epilogue {
     std::conditional_t<(kLoads > 0), Arrivals, Nothing> c;
     std::conditional_t<kInPlace, Nothing, Departures> d;
     std::conditional_t<(kLoads > 0), Signals, Nothing> signals;
-    SharedResults<Program, Config> results[kTeams];
+    SharedResults<Program, Config> results[Config::kTeams];
   };
 
   /// By one thread, before the others use what is shared.
@@ -147,13 +147,12 @@ class Epilogue {
   struct Room {
     static constexpr int kBytes = Config::kM * Config::kK * 2;
     char *a, *b;
-    static_assert(Config::kM == Config::kN);
 
     CODA_DEVICE char* at(int at) const { return at < kBytes ? a + at : b + (at - kBytes); }
   };
   static constexpr int kOfRoom = kLate > 0 ? 2 * Room::kBytes / kSubtileBytes : 1;  // late subtiles
   static constexpr int kRooms = (kLate + kOfRoom - 1) / kOfRoom;
-  static_assert(kLate == 0 || Room::kBytes % kSubtileBytes == 0);
+  static_assert(kLate == 0 || (Config::kM == Config::kN && Room::kBytes % kSubtileBytes == 0));
 
   /// One warp, ahead of the tile's epilogue: has the loads brought for the block's i-th tile, tile (m, n) of the
   /// matrix; those of its last but for the late ones.
@@ -164,7 +163,7 @@ class Epilogue {
       for (int s = 0; s < (last ? kStagesC : kSubtiles); ++s) {
         const int stage = s % kStagesC;
         shared.signals.empty[stage].wait(phase(i, s) ^ 1);
-        load_subtile(params, shared.signals.full[i % kTeams][stage], shared.c.slabs[stage], m, n, s);
+        load_subtile(params, shared.signals.full[i % Config::kTeams][stage], shared.c.slabs[stage], m, n, s);
       }
     }
   }
@@ -222,7 +221,8 @@ class Epilogue {
           shared.signals.late[of_tile - kStagesC].wait(0);
           c = shared.c.slabs[0] + shared.signals.late_slabs[of_tile - kStagesC];
         } else {
-          shared.signals.full[kUnits == 1 ? team : i % kTeams][s % kStagesC].wait(phase(i / kTeams, of_tile));
+          shared.signals.full[kUnits == 1 ? team : i % Config::kTeams][s % kStagesC].wait(
+              phase(i / Config::kTeams, of_tile));
           c = shared.c.slabs[s % kStagesC];
         }
       }

@@ -7,6 +7,8 @@ namespace coda::sm90 {
 /// Without c, where nothing is loaded beside the operands, it has a kernel of its own.
 template <class T>
 struct Tuning<Gemm<T>> : Tuning<void> {
+  using Others = Configurations<SplitsK>;
+  using Reduced = Others;
   static constexpr PortMask kOptional = 0b0001;
 };
 

@@ -37,6 +37,8 @@ template <class Program>
 struct Tuning {
   using Config = sm90::Config<128, 128, 2, 32, 4, 2>;
   using Others = Configurations<>;
+  /// Those of Others that a reduced build has, too: between all programs each kind of kernel.
+  using Reduced = Configurations<>;
   /// Ports; a call that has none of them gets a second, faster kernel without them. 0: there is no such kernel.
   static constexpr PortMask kOptional = 0;
   static constexpr Raster raster{};
@@ -109,7 +111,7 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
   using Kernel = typename Types::Kernel;
   const auto operand_map = [&](const MatrixOf<const T>& x, int box_rows) {
     return tensor_map<sizeof(T)>(call, const_cast<T*>(x.data), x.rows, x.cols, pitch_bytes(x.rows, x.pitch, sizeof(T)),
-                                 box_rows, Kernel::kBoxColumns);
+                                 box_rows, Kernel::kBoxColumns, Config::kSplitsK);
   };
   using Epilogue = typename Types::Epilogue;
   typename Epilogue::Params epilogue{};
@@ -130,20 +132,37 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
           : tensor_map<kLoad.bytes()>(call, const_cast<T*>(a.data), 1, 8, 64, Config::kSubtileM, Config::kSubtileN);
   });
 
-  const TileOrder order(static_cast<int>(ceil_div(call.m, Config::kM)),
-                        static_cast<int>(ceil_div(call.n, Config::kN * kClusterN)), raster.band, raster.along_m);
-  const int at_once = device.chip.multiprocessors / kClusterN;
-  const typename Kernel::Params params{.k = static_cast<int>(call.k),
-                                       .pace = pace_of(call, device, order.count() / at_once),
-                                       .order = order,
-                                       .a = operand_map(a, Kernel::kBoxRowsA),
-                                       .b = operand_map(b, Kernel::kBoxRowsB),
-                                       .epilogue = epilogue};
-  const Blocks blocks{.count = dim3(static_cast<unsigned>(std::min(order.count(), at_once)), kClusterN),
-                      .threads = Kernel::kThreads,
-                      .of_cluster = {1, kClusterN, 1},
-                      .shared_bytes = Kernel::kSharedBytes};
-  check(enqueue(stream, blocks, start<Kernel>, params), call, "cudaLaunchKernelEx");
+  const std::int64_t tiles_m = ceil_div(call.m, Config::kM), tiles_n = ceil_div(call.n, Config::kN);
+  const int multiprocessors = device.chip.multiprocessors;
+  if constexpr (Config::kSplitsK) {
+    const int parts = Kernel::parts(call.m, call.n, call.k, multiprocessors);
+    const typename Kernel::Params params{.k = static_cast<int>(call.k),
+                                         .tiles_m = static_cast<int>(tiles_m),
+                                         .stage_bytes = Kernel::stage_bytes(call.m),
+                                         .a = operand_map(a, Kernel::box_rows_a(call.m)),
+                                         .b = operand_map(b, Kernel::kBoxRowsB),
+                                         .epilogue = epilogue};
+    const Blocks blocks{.count = dim3(static_cast<unsigned>(tiles_m * tiles_n * parts)),
+                        .threads = Kernel::kThreads,
+                        .of_cluster = dim3(static_cast<unsigned>(parts)),
+                        .shared_bytes = Kernel::kSharedBytes};
+    check(enqueue(stream, blocks, start<Kernel>, params), call, "cudaLaunchKernelEx");
+  } else {
+    const TileOrder order(static_cast<int>(tiles_m), static_cast<int>(ceil_div(tiles_n, kClusterN)), raster.band,
+                          raster.along_m);
+    const int at_once = multiprocessors / kClusterN;
+    const typename Kernel::Params params{.k = static_cast<int>(call.k),
+                                         .pace = pace_of(call, device, order.count() / at_once),
+                                         .order = order,
+                                         .a = operand_map(a, Kernel::kBoxRowsA),
+                                         .b = operand_map(b, Kernel::kBoxRowsB),
+                                         .epilogue = epilogue};
+    const Blocks blocks{.count = dim3(static_cast<unsigned>(std::min(order.count(), at_once)), kClusterN),
+                        .threads = Kernel::kThreads,
+                        .of_cluster = {1, kClusterN, 1},
+                        .shared_bytes = Kernel::kSharedBytes};
+    check(enqueue(stream, blocks, start<Kernel>, params), call, "cudaLaunchKernelEx");
+  }
 }
 
 /// A fused kernel that folds over heads takes tiles of whole heads.
@@ -160,15 +179,26 @@ struct Joined<First, Configurations<Others...>> {
 };
 #if defined(CODA_SM90_REDUCED)
 template <class Program>
-using AllConfigs = Configurations<typename Tuning<Program>::Config>;
+using OtherConfigs = typename Tuning<Program>::Reduced;
 #else
 template <class Program>
-using AllConfigs = typename Joined<typename Tuning<Program>::Config, typename Tuning<Program>::Others>::type;
+using OtherConfigs = typename Tuning<Program>::Others;
 #endif
-
 template <class Program>
-inline constexpr Rule kRule{
-    .tile_m = Tuning<Program>::Config::kM, .tile_n = Tuning<Program>::Config::kN, .raster = Tuning<Program>::raster};
+using AllConfigs = typename Joined<typename Tuning<Program>::Config, OtherConfigs<Program>>::type;
+
+static_assert(SplitsK::kM == Rule::kFewRows);
+template <class... Configs>
+constexpr int number_that_splits_k(Configurations<Configs...>) {
+  int number = -1, found = -1;
+  ((++number, found = Configs::kSplitsK ? number : found), ...);
+  return found;
+}
+template <class Program>
+inline constexpr Rule kRule{.tile_m = Tuning<Program>::Config::kM,
+                            .tile_n = Tuning<Program>::Config::kN,
+                            .raster = Tuning<Program>::raster,
+                            .few_rows = number_that_splits_k(AllConfigs<Program>())};
 
 /// kFusedPrograms, which is there without CUDA too, tells what is compiled.
 template <class Program>

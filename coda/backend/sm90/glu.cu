@@ -5,6 +5,7 @@ namespace coda::sm90 {
 
 template <class T, class F>
 struct Tuning<GemmNormGlu<T, RmsScale<T>, F>> : Tuning<void> {
+  using Others = Configurations<SplitsK>;
   static constexpr Layouts kLayouts = kForward;
 };
 

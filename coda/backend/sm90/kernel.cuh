@@ -7,6 +7,7 @@
 
 #include "coda/backend/sm90/epilogue.cuh"
 #include "coda/backend/sm90/pingpong.cuh"
+#include "coda/backend/sm90/splitk.cuh"
 
 namespace coda::sm90 {
 
@@ -52,7 +53,7 @@ struct KernelTypes {
   static constexpr int kStageBytes = (Conf::kM + Conf::kN) * Conf::kK * 2 + 16;  // and its two barriers
   static constexpr int kOtherBytes = (static_cast<int>(sizeof(typename Epilogue::Shared)) + 2047) / 1024 * 1024;
   static constexpr int kStages = (detail::kSharedBytes - kOtherBytes) / kStageBytes;
-  // Its products alone: operands are PingPong's to load, and clusters.
+  // Its products alone: operands are the kernel's to load, and clusters.
   using Mainloop = cutlass::gemm::collective::CollectiveMma<
       cutlass::gemm::MainloopSm90TmaGmmaWarpSpecialized<kStages, cute::Shape<cute::_1, cute::_1, cute::_1>,
                                                         cutlass::gemm::KernelTmaWarpSpecializedPingpong>,
@@ -60,7 +61,7 @@ struct KernelTypes {
       OperandSmem<kAIsKMajor>, void, cute::identity, cute::SM90_TMA_LOAD, OperandSmem<kBIsKMajor>, void,
       cute::identity>;
 
-  using Kernel = PingPong<Mainloop, Epilogue, L>;
+  using Kernel = std::conditional_t<Conf::kSplitsK, SplitK<Mainloop, Epilogue, L>, PingPong<Mainloop, Epilogue, L>>;
   static_assert(Kernel::kSharedBytes <= detail::kSharedBytes);
 };
 

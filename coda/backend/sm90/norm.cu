@@ -5,12 +5,14 @@ namespace coda::sm90 {
 
 template <class T, class Norm, class F>
 struct Tuning<GemmNorm<T, Norm, F>> : Tuning<void> {
+  using Others = Configurations<SplitsK>;
   static constexpr Layouts kLayouts = kForward;
 };
 template <class T, class F>
 struct Tuning<GemmNorm<T, LayerNormScale<T>, F>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 32, 4, 2>;
-  using Others = Configurations<sm90::Config<128, 128, 2, 32, 4, 2, true>>;  // faster where there are few tiles
+  // The first of them is faster where there are few tiles.
+  using Others = Configurations<sm90::Config<128, 128, 2, 32, 4, 2, true>, SplitsK>;
   static constexpr Layouts kLayouts = kForward;
 };
 

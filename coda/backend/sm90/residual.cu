@@ -7,6 +7,8 @@ namespace coda::sm90 {
 template <class T, class Stat>
 struct Tuning<GemmResidual<T, Stat>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 2, 32, 2, 2>;
+  using Others = Configurations<SplitsK>;
+  using Reduced = Others;
 };
 
 template <class T>

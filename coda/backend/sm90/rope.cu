@@ -7,12 +7,13 @@ namespace coda::sm90 {
 template <class T>
 struct Tuning<GemmNormRope<T>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 32, 4, 2>;
+  using Others = Configurations<SplitsK>;
   static constexpr Layouts kLayouts = kForward;
 };
 template <class T>
 struct Tuning<GemmNormQkNormRope<T>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 32, 4, 2>;
-  using Others = Configurations<InHalves<Config>>;  // faster where a thread block has few tiles
+  using Others = Configurations<InHalves<Config>, SplitsK>;  // the first is faster where a thread block has few tiles
   static constexpr Layouts kLayouts = kForward;
 };
 

@@ -17,10 +17,11 @@ bool make_context();
 
 /// A matrix of rows x cols words of `Bytes` bytes (2 or 4), rows `pitch_bytes` apart, that travels in boxes of
 /// box_rows x box_cols whose rows of 64 or 128 bytes lie swizzled in shared memory. What is outside of the matrix is
-/// read as 0 and never written. Address and pitch are multiples of 16.
+/// read as 0 and never written. Address and pitch are multiples of 16. `streams`: it is read once, row after row, so
+/// that the L2 cache may bring 256 bytes for 128.
 template <int Bytes>
 CUtensorMap tensor_map(const Call& call, void* data, std::int64_t rows, std::int64_t cols, std::int64_t pitch_bytes,
-                       int box_rows, int box_cols) {
+                       int box_rows, int box_cols, bool streams = false) {
   static_assert(Bytes == 2 || Bytes == 4);
   const cuuint64_t extent[] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
   const cuuint64_t pitch[] = {static_cast<cuuint64_t>(pitch_bytes)};
@@ -31,7 +32,8 @@ CUtensorMap tensor_map(const Call& call, void* data, std::int64_t rows, std::int
     return function(&map, Bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT32, 2, data, extent,
                     pitch, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                     box_cols * Bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                    streams ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   };
   CUresult status = function ? encode() : CUDA_ERROR_NOT_SUPPORTED;
   if (status == CUDA_ERROR_INVALID_CONTEXT && make_context()) status = encode();
