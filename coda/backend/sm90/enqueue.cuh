@@ -1,6 +1,6 @@
-// How kernels are launched: close behind each other (programmatic dependent launch). While the last blocks of one are at
-// work, those of the stream's next are set up where there is room; then they wait until all ahead of them is done and
-// can be read. That saves some half a microsecond between two kernels.
+// How kernels are launched: close behind each other (programmatic dependent launch). While the last blocks of one are
+// at work, those of the stream's next are set up where there is room; then they wait until all ahead of them is done
+// and can be read. That saves some half a microsecond between two kernels.
 #pragma once
 
 #include <cuda_runtime.h>
