@@ -217,7 +217,7 @@ TEST(CodaTune, AFileOfOnesOwnDecides) {
   EXPECT_HAS(explain("gemm_rms_swiglu", "16384").at("why").get<std::string>(), "1.5 ms");
   EXPECT_EQ(explain("gemm_rms_swiglu", "32").at("band"), 2);
   EXPECT_EQ(explain("gemm_rms_swiglu", "40").at("along"), "n") << "a quarter more rows";
-  EXPECT_EQ(explain("gemm_rms_swiglu", "41").at("way"), "unfused");
+  EXPECT_EQ(explain("gemm_rms_swiglu", "41").at("config"), 1) << "the rule's";
   EXPECT_EQ(explain("gemm_rms_geglu_tanh", "32").at("band"), 2) << "the same kernel with another function";
   EXPECT_EQ(explain("gemm_rms", "16384").at("way"), "fused") << "another program";
   const json bare = explain("gemm", "16384");
