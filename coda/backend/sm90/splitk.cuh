@@ -113,7 +113,7 @@ class SplitK {
     }
 
     detail::wait_for_turn();
-    // Blocks that only multiply ask for what the epilogue loads, too: another way through the code would cost more.
+    // Blocks that only multiply ask for what the epilogue loads, too, which spares the code another way.
     auto work = Epilogue::begin(params.epilogue, shared.epilogue, m, n, 0, 0, thread);
     auto accumulators = cute::partition_fragment_C(TiledMma(), cute::take<0, 2>(TileShape()));
     multiply(shared, thread, steps, accumulators);
