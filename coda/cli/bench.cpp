@@ -201,7 +201,7 @@ void add_bench(CLI::App& app) {
       "  kernels   M = N = K = 2048, 4096 and 8192 (the default, if --shape gives none)\n"
       "  few-rows  1 to 1024 rows, as one kernel and as cuBLASLt's product and a kernel behind it, too\n"
       "  models    the products of LLaMA-3 1B, 8B, 70B and Qwen3-8B, 16384 tokens\n"
-      "  layer     a whole layer, forward and backward, beside the sum of its bare products\n"
+      "  layer     a whole layer, forward and backward, beside the sum of its bare products; with few tokens, too\n"
       "  small     the kernels between the programs beside a copy of as many bytes\n"
       "  host      what the caller of a program waits; measured first, since it tells a process's first calls\n"
       "Examples:\n"

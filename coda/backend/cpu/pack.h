@@ -72,8 +72,8 @@ CODA_FN void transpose_block(const T* in, std::int64_t pitch, T* out, std::int64
 template <class T>
 void transpose(const T* in, std::int64_t rows, std::int64_t cols, std::int64_t pitch, T* out) {
   constexpr int kR = detail::kTurnedRows<T>, kC = detail::kTurnedColumns<T>, kLine = 64 / sizeof(T);
-  // Rows of the output that begin a multiple of 1 KiB apart meet in a few sets of the cache, and none of their lines
-  // stays there until it is full: each is put together elsewhere and written once, in a third of the time.
+  // Rows of the output that begin a multiple of 1 KiB apart meet in a few sets of the cache, and few of their lines
+  // stay there until they are full: each is put together elsewhere and written once, for 4 KiB in a third of the time.
   const bool meet = rows * static_cast<std::int64_t>(sizeof(T)) % 1024 == 0;
   const int step = meet ? kLine : kR;
   alignas(64) T lines[kC][kLine];

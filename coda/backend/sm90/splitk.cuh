@@ -69,6 +69,7 @@ class SplitK {
   /// room for, and up to kM rows not by their number: the sum's last bits depend on it.
   static int parts(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) {
     // What a chip of 132 multiprocessors holds of clusters: they do not span its parts, and some of these are smaller.
+    // Those of one, two and four were measured, the others are guesses from these; what waits is only slower.
     constexpr int kChip = 132, kAtOnce[] = {132, 66, 40, 30, 20, 18, 14, 14};
     // K of a part: what one more block sends, and the first one adds up, takes time as well.
     const auto least_k = [](int parts) { return parts <= 3 ? 256 : 1024; };
