@@ -161,8 +161,8 @@ TEST_F(LargeOutputs, OfGemmNormGlu) {
 }
 
 TEST_F(LargeOutputs, OfGemmResidual) {
-  // h is not what the copy engine stores; more than 2^32 elements lie before its last row.
-  Large residual(DType::bf16, kM, kN), h(DType::bf16, kM, kN, 2 * kN);
+  // x is not what the copy engine stores; more than 2^32 elements lie before its last row.
+  Large residual(DType::bf16, kM, kN, 2 * kN), h(DType::bf16, kM, kN);
   residual.fill(0);
   const Large sums(DType::fp32, kM, ops::tiles_n(kN, ops::Backend::sm90));
   ops::gemm_residual({.a = a(),
