@@ -14,6 +14,7 @@ SIMD = "coda/epilogue/simd.h"
 PORTS = "coda/epilogue/ports.h"
 TILE = "coda/backend/cpu/tile.h"
 LOOP = "coda/backend/cpu/gemm.cpp"
+CALL = "coda/backend/cpu/gemm.h"
 PACK = "coda/backend/cpu/pack.h"
 KERNELS = "coda/backend/cpu/kernels.cpp"
 LAYER = "coda/ops/layer.cpp"
@@ -22,6 +23,7 @@ MEMORY = "coda/ops/layer_memory.cpp"
 functions, simd, program = "epilogue_functions_test", "epilogue_simd_test", "epilogue_program_test"
 tile = "cpu_tile_test"
 loop = "backend/cpu/gemm.cpp programs_linear_test"
+bits = "backend/cpu/gemm.cpp programs_bits_test"
 extremes = "backend/cpu/gemm.cpp programs_extremes_test"
 linear = "ops/gemm.cpp programs_linear_test"
 embedding = "ops/small.cpp programs_linear_test"
@@ -133,14 +135,32 @@ FAULTS = [
     (TILE, "f.v[i] = load_as<tile.kL>(acc + c + i * tile.kL);", "f.v[i] = load_as<tile.kL>(acc + c);", program),
     (TILE, "+ r * ld;", "+ (r & 127) * ld;", program),
     # ---- the tile loop and packing
-    (LOOP, "for (std::int64_t tn = n0; tn < n1; ++tn) {", "for (std::int64_t tn = n0; tn < n0 + 1; ++tn) {", loop),
-    (LOOP, "i < std::min(tm + band, m1)", "i < std::min(tm + 1, m1)", loop),
+    (LOOP, "m < std::min(row + band_, m_.last)", "m < std::min(row + 1, m_.last)", bits),
+    (LOOP, "f(m, n, rest % parts_);", "f(m, n, 0);", loop),
+    (LOOP, "row + rest % of_column / parts_;", "row;", bits),
+    (LOOP, "n_.first + column % n_.count();", "n_.first;", loop),
+    (
+        CALL,
+        "kFoldsRows<ReduceM<Op, Acc>> = true",
+        "kFoldsRows<ReduceM<Op, Acc>> = false",
+        "ops/backward.cpp programs_bits_test",
+    ),
+    (LOOP, "Range{0, stripes * slices}", "Range{0, stripes}", loop),
+    (LOOP, "p / slices * rows, col = p % slices", "p % stripes * rows, col = p % slices", loop),
+    (LOOP, "c.folds.rows ? kTileM : piece.rows;", "piece.rows;", bits),
+    (LOOP, "few && worth && !c.folds.columns ?", "few && worth ?", bits),
+    (LOOP, "b.blocks_at(tn, cols.first)", "b.blocks_at(tn, 0)", loop),
+    (LOOP, "columns.at(cols.first));", "columns.at(0));", loop),
+    (LOOP, "tn * c.tile_n + cols.first,", "tn * c.tile_n,", loop),
+    (LOOP, "static_cast<To*>(slot(i)) + blocked_size<To>(first, k)", "static_cast<To*>(slot(i))", loop),
+    (LOOP, "first * k * size_of(stored())", "first * k", loop),
+    (LOOP, "order == Order::free_inner ? 1 : ceil_div", "ceil_div", loop),
     (LOOP, "c.epilogue(c.program, g, r, count, acc, ld);", "c.epilogue(c.program, g, 0, count, acc, ld);", loop),
-    (LOOP, "multiply_blocked(b.stored(), rows.at(r), ", "multiply_blocked(b.stored(), rows.at(0), ", loop),
+    (LOOP, "std::byte*>(panel.at(r));", "std::byte*>(panel.at(0));", loop),
     (
         LOOP,
-        "const TileGeometry g{tm * kTileM, tn * c.tile_n,",
-        "const TileGeometry g{tm * kTileM, tn * kTileN,",
+        "tn * c.tile_n + cols.first,",
+        "tn * kTileN + cols.first,",
         "backend/cpu/gemm.cpp programs_rope_test",
     ),
     (LOOP, "if (c.k <= 0) std::fill_n(acc, stripe * ld + kColumns, Acc(0));", "", loop),
@@ -153,7 +173,7 @@ FAULTS = [
         "for (std::int64_t n0 = 0; n0 < std::min(count_n, pb.per_group); n0 += pb.per_group) {",
         extremes,
     ),
-    (LOOP, "        omp_set_num_threads(1);\n", "", "backend/cpu/gemm.cpp programs_bits_test"),
+    (LOOP, "        omp_set_num_threads(1);\n", "", bits),
     (PACK, ("out[c * rows + r] = in[r * pitch + c];", 0), "out[c * rows + r] = in[r * cols + c];", loop),
     (PACK, "lines[0] + i, kLine);", "lines[0], kLine);", "cpu_pack_test"),
     (PACK, "(l * kR + i) * out_pitch,", "(l * kR + i / 2) * out_pitch,", "cpu_pack_test"),

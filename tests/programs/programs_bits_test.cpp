@@ -18,11 +18,13 @@ struct Job {
 
 ops::NormDot dot(Case& c) { return {.zdz = c.out("zdz", c.m, ops::tiles_n(c.n), c.stats)}; }
 
-/// Shapes of several tiles, and one tile with a long inner dimension, which a library might cut among threads.
+/// Shapes of several tiles, whose order depends on the number of threads, and one tile with a long inner dimension,
+/// which a library might cut among threads.
 std::vector<Job> jobs() {
   std::vector<Job> all;
   for (const coda::Layout l : kLayouts) {
-    for (const Shape s : {Shape{300, 700, 64}, Shape{200, 130, 1500}, Shape{1, 256, 5000}, Shape{256, 200, 2048}}) {
+    for (const Shape s : {Shape{300, 700, 64}, Shape{200, 130, 1500}, Shape{1, 256, 4000}, Shape{256, 200, 2048},
+                          Shape{900, 600, 130}, Shape{1100, 600, 130}}) {
       all.push_back({"gemm",
                      [](Case& c) {
                        c.draw_product();
@@ -47,7 +49,7 @@ std::vector<Job> jobs() {
                                              .h = c.out("h", c.m, c.n),
                                              .dweight = c.out("dweight", ops::tiles_m(c.m), c.n, c.stats)});
                    },
-                   {600, 300, 40},
+                   {600, 300, 140},
                    l});
   }
   all.push_back({"gemm_residual",
@@ -61,7 +63,7 @@ std::vector<Job> jobs() {
                                        .mean = mean,
                                        .m2 = m2});
                  },
-                 {270, 530, 50}});
+                 {270, 530, 150}});
   all.push_back({"gemm_glu_backward",
                  [](Case& c) {
                    c.draw_product();
@@ -73,7 +75,7 @@ std::vector<Job> jobs() {
                                            .out = c.out("out", c.m, c.n),
                                            .dot = dot(c)});
                  },
-                 {300, 520, 33}});
+                 {300, 520, 133}});
   all.push_back(
       {"linear_cross_entropy and its backward",
        [](Case& c) {

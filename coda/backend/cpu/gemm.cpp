@@ -23,6 +23,8 @@ constexpr std::int64_t kPackBytes = std::int64_t{64} << 20;
 // Elements of an output from which on it is not to be found in a second-level cache when it is read again.
 constexpr std::int64_t kStreamed = std::int64_t{1} << 18;
 
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 // A grow-only buffer of one thread.
 struct Buffer {
   Memory data;
@@ -107,28 +109,43 @@ struct Panels {
     per_group = packed() ? std::clamp<std::int64_t>(kPackBytes / panel_bytes(), 1, count()) : count();
   }
   bool packed() const { return order != Order::as_is; }
-  std::int64_t count() const { return (size + tile - 1) / tile; }
+  std::int64_t count() const { return ceil_div(size, tile); }
   std::int64_t extent(std::int64_t i) const { return std::min(tile, size - i * tile); }
   DType stored() const { return needs_widening(operand.dtype) ? DType::fp32 : operand.dtype; }
   std::int64_t panel_bytes() const {
-    const std::int64_t elements = order != Order::blocks    ? tile * k
-                                  : stored() == DType::bf16 ? blocked_size<bf16>(tile, k)
-                                                            : blocked_size<float>(tile, k);
-    return (elements * size_of(stored()) + 63) / 64 * 64;
+    return ceil_div((order == Order::blocks ? elements_of(tile) : tile * k) * size_of(stored()), 64) * 64;
+  }
+  /// Of so many columns in blocks.
+  std::int64_t elements_of(std::int64_t columns) const {
+    return stored() == DType::bf16 ? blocked_size<bf16>(columns, k) : blocked_size<float>(columns, k);
   }
   std::size_t group_bytes() const { return packed() ? static_cast<std::size_t>(per_group * panel_bytes()) : 0; }
   void* slot(std::int64_t i) const { return static_cast<std::byte*>(memory) + (i % per_group) * panel_bytes(); }
-  void fill(std::int64_t i) const {
-    if (order != Order::blocks) return pack(operand, i * tile, extent(i), k, order == Order::free_inner, slot(i));
+  /// Parts that a panel can be filled in by several threads.
+  std::int64_t parts() const { return order == Order::free_inner ? 1 : ceil_div(tile, kBlockN); }
+  /// Part `part` of `of` of panel i; `of` is 1 or parts().
+  void fill(std::int64_t i, std::int64_t part, std::int64_t of) const {
+    const std::int64_t first = part * kBlockN, count = of == 1 ? extent(i) : std::min(kBlockN, extent(i) - first);
+    if (count <= 0) return;
+    const std::int64_t from_row = i * tile + first;
+    if (order != Order::blocks) {
+      auto* to = static_cast<std::byte*>(slot(i)) + first * k * size_of(stored());
+      return pack(operand, from_row, count, k, order == Order::free_inner, to);
+    }
     const auto fill_blocks = [&](auto from, auto to) {
       using From = decltype(from);
-      pack_blocks(static_cast<const From*>(operand.at(i * tile)), extent(i), k, operand.free_stride, operand.k_stride,
-                  static_cast<decltype(to)*>(slot(i)));
+      using To = decltype(to);
+      pack_blocks(static_cast<const From*>(operand.at(from_row)), count, k, operand.free_stride, operand.k_stride,
+                  static_cast<To*>(slot(i)) + blocked_size<To>(first, k));
     };
     if (operand.dtype == DType::fp32) fill_blocks(float{}, float{});
     else if (operand.dtype == DType::fp16) fill_blocks(fp16{}, float{});
     else if (needs_widening(operand.dtype)) fill_blocks(bf16{}, float{});
     else fill_blocks(bf16{}, bf16{});
+  }
+  /// Where column `column` of a panel in blocks is, a multiple of theirs.
+  const void* blocks_at(std::int64_t i, std::int64_t column) const {
+    return static_cast<const std::byte*>(slot(i)) + elements_of(column) * size_of(stored());
   }
   /// Where the panel is; not for blocks, which have no strides.
   Operand get(std::int64_t i) const {
@@ -140,23 +157,37 @@ struct Panels {
   }
 };
 
-// Rows of a tile whose product is made, and whose epilogue is run, at a time: in blocks a kernel needs no more to be
-// fast, and 64 rows of fp32 are still in the nearest caches when the epilogue reads them. Of a long fp32 product all
-// rows at once: its panel of B does not stay in a second-level cache of 2 MiB from one stripe to the next.
-constexpr std::int64_t kStripe = 64, kLongK = 1024;
-std::int64_t stripe_of(DType stored, std::int64_t k) { return stored == DType::fp32 && k > kLongK ? kTileM : kStripe; }
+// What a thread works on at a time: so many rows and columns of a tile. Never by the number of threads, since the sums'
+// last bits may depend on it.
+struct Piece {
+  std::int64_t rows, cols;
+};
 
-// Whether all tiles of this call can have their second operand in blocks, and there are enough of them to pay for that.
-bool should_block(const GemmCall& c) {
-  const bool widen = needs_widening(c.a.dtype);
-  const DType t = widen ? DType::fp32 : c.a.dtype;
-  // A bf16 product that takes rows of B as they are stored is fast enough to be overtaken only by this much work.
-  const std::int64_t enough = t == DType::bf16 && c.layout == Layout::nt ? 2 * kTileM : 2 * kStripe;
-  if (c.m <= enough) return false;
-  const std::int64_t stripe = stripe_of(t, c.k);
-  for (const std::int64_t m : {std::min(c.m, stripe), c.m % stripe}) {
-    for (const std::int64_t n : {std::min(c.n, c.tile_n), c.n % c.tile_n}) {
-      if (m > 0 && n > 0 && !has_blocked_product(t, m, n, c.k)) return false;
+// Tiles so few that threads share them, and pieces so few that columns are shared, too, if they are worth a call.
+constexpr std::int64_t kFewTiles = 16, kFewPieces = 32, kLeastWork = std::int64_t{1} << 18;
+bool has_few_tiles(const GemmCall& c) { return ceil_div(c.m, kTileM) * ceil_div(c.n, c.tile_n) < kFewTiles; }
+std::int64_t columns_of(const GemmCall& c, std::int64_t rows) {
+  const bool few = ceil_div(c.m, rows) * ceil_div(c.n, c.tile_n) < kFewPieces;
+  const bool worth = std::min(c.m, rows) * kBlockN * c.k >= kLeastWork;
+  return few && worth && !c.folds.columns ? kBlockN : c.tile_n;
+}
+
+// With B in blocks a kernel needs no more rows to be fast, and 64 rows of fp32 are still in the nearest caches when the
+// epilogue reads them. Of a long fp32 product all rows at once, where tiles are many: its panel of B does not stay in a
+// second-level cache of 2 MiB from one stripe to the next.
+constexpr std::int64_t kStripe = 64, kLongK = 1024;
+Piece piece_in_blocks(const GemmCall& c, DType stored) {
+  const bool all = stored == DType::fp32 && c.k > kLongK && (!has_few_tiles(c) || c.folds.rows);
+  const std::int64_t rows = all ? kTileM : kStripe;
+  return {rows, columns_of(c, rows)};
+}
+
+bool has_blocked_products(const GemmCall& c, DType t, Piece piece) {
+  for (const std::int64_t m : {std::min(c.m, piece.rows), c.m % piece.rows}) {
+    for (const std::int64_t panel : {std::min(c.n, c.tile_n), c.n % c.tile_n}) {
+      for (const std::int64_t n : {std::min(panel, piece.cols), panel % piece.cols}) {
+        if (m > 0 && n > 0 && !has_blocked_product(t, m, n, c.k)) return false;
+      }
     }
   }
   return true;
@@ -164,16 +195,21 @@ bool should_block(const GemmCall& c) {
 
 struct Plan {
   Order a, b;
-  std::int64_t stripe;
+  Piece piece;
 };
 
 Plan plan_of(const GemmCall& c, const Operand& a, const Operand& b) {
-  if (c.k <= 0 || a.dtype == DType::fp64) return {Order::as_is, Order::as_is, kTileM};
+  if (c.k <= 0 || a.dtype == DType::fp64) return {Order::as_is, Order::as_is, {kStripe, c.tile_n}};
   const bool widen = needs_widening(a.dtype), one_tile = c.n <= c.tile_n;
-  if (should_block(c)) {
+  const DType stored = widen ? DType::fp32 : a.dtype;
+  // A bf16 product that takes rows of B as they are stored is fast enough to be overtaken by one in blocks only by this
+  // much work; but its tiles cannot be shared.
+  const bool as_stored = stored == DType::bf16 && c.layout == Layout::nt && !has_few_tiles(c);
+  const std::int64_t enough = as_stored ? 2 * kTileM : 2 * kStripe;
+  const Piece piece = piece_in_blocks(c, stored);
+  if (c.m > enough && has_blocked_products(c, stored, piece)) {
     const bool contiguous = a.k_stride == 1 && a.free_stride == c.k;
-    return {contiguous && !widen ? Order::as_is : Order::k_inner, Order::blocks,
-            stripe_of(widen ? DType::fp32 : a.dtype, c.k)};
+    return {contiguous && !widen ? Order::as_is : Order::k_inner, Order::blocks, piece};
   }
   // Else packing pays where more than one tile reads an operand whose stored order oneDNN would have to change each
   // time (A stored (K, M); B stored (N, K) in fp32: its bf16 products take that order as it is), or a B whose rows all
@@ -183,29 +219,76 @@ Plan plan_of(const GemmCall& c, const Operand& a, const Operand& b) {
   return {widen || (a.k_stride != 1 && !one_tile) ? Order::k_inner : Order::as_is,
           widen || (turn_b && c.m > kTileM) || (b.free_stride == 1 && aliased && c.m > 2 * kTileM) ? Order::free_inner
                                                                                                    : Order::as_is,
-          kTileM};
+          {kTileM, columns_of(c, kTileM)}};
 }
 
-// The product of a tile and its epilogue, a stripe of rows after the other.
+struct Range {
+  std::int64_t first, last;
+  std::int64_t count() const { return last - first; }
+};
+
+// The product of some rows and columns of a tile and their epilogue, a stripe of rows after the other.
 template <class Acc>
-void run_tile(const GemmCall& c, const Panels& a, const Panels& b, std::int64_t tm, std::int64_t tn,
-              std::int64_t stripe) {
-  const TileGeometry g{tm * kTileM, tn * c.tile_n, a.extent(tm), b.extent(tn), tm, tn, c.m * c.n >= kStreamed};
+void run_tile(const GemmCall& c, const Panels& a, const Panels& b, std::int64_t tm, std::int64_t tn, Range rows,
+              Range cols, std::int64_t stripe) {
+  const std::int64_t last_row = std::min(rows.last, a.extent(tm)), last_col = std::min(cols.last, b.extent(tn));
+  const TileGeometry g{tm * kTileM, tn * c.tile_n + cols.first, a.extent(tm), last_col - cols.first, tm,
+                       tn,          c.m * c.n >= kStreamed};
+  if (last_row <= rows.first || g.cols <= 0) return;
   constexpr std::int64_t kColumns = CpuTile<Acc>::kColumns;
-  const std::int64_t ld = b.order == Order::blocks ? g.cols : (g.cols + kColumns - 1) / kColumns * kColumns;
+  const bool blocked = b.order == Order::blocks;
+  const std::int64_t ld = blocked ? g.cols : ceil_div(g.cols, kColumns) * kColumns;
   thread_local Buffer buffer;
   Acc* acc = static_cast<Acc*>(buffer.get(static_cast<std::size_t>(stripe * ld + kColumns) * sizeof(Acc)));
   if (c.k <= 0) std::fill_n(acc, stripe * ld + kColumns, Acc(0));
-  Operand rows = a.get(tm);
-  for (std::int64_t r = 0; r < g.rows; r += stripe) {
-    const std::int64_t count = std::min(stripe, g.rows - r);
+  const Operand panel = a.get(tm);
+  for (std::int64_t r = rows.first; r < last_row; r += stripe) {
+    const std::int64_t count = std::min(stripe, last_row - r);
+    Operand some = panel;
+    some.data = static_cast<const std::byte*>(panel.at(r));
     if constexpr (std::is_same_v<Acc, float>) {
-      if (b.order == Order::blocks) multiply_blocked(b.stored(), rows.at(r), b.slot(tn), count, g.cols, c.k, acc);
+      if (blocked) multiply_blocked(b.stored(), some.data, b.blocks_at(tn, cols.first), count, g.cols, c.k, acc);
     }
-    if (b.order != Order::blocks && c.k > 0) multiply(rows, b.get(tn), count, g.cols, c.k, acc, ld);
+    if (!blocked && c.k > 0) {
+      Operand columns = b.get(tn);
+      columns.data = static_cast<const std::byte*>(columns.at(cols.first));
+      multiply(some, columns, count, g.cols, c.k, acc, ld);
+    }
     c.epilogue(c.program, g, r, count, acc, ld);
   }
 }
+
+// Tiles in the order in which threads take them. A thread's next tile lies below the last one, so that B's panel is in
+// its cache, but not many times: going on along the rows, an epilogue finds the page table entries of its matrices'
+// rows at hand. (All the way down, it took a third longer at 1024^3 on pages of 4 KiB; along the rows only, the product
+// 5 % longer.) The last ones, for which threads would wait, are shared out by parts.
+class Work {
+ public:
+  Work(Range m, Range n, std::int64_t parts, std::int64_t threads) : m_(m), n_(n), parts_(parts) {
+    band_ = m.count() * n.count() >= 8 * threads ? 2 : 1;
+    const std::int64_t columns = ceil_div(m.count(), band_) * n.count();
+    whole_ = parts == 1 ? columns : std::max<std::int64_t>(columns / threads - 1, 0) * threads;
+    items_ = whole_ + (columns - whole_) * band_ * parts;
+  }
+  std::int64_t items() const { return items_; }
+  /// f(row, column, part; -1: all of them) for each tile of item i.
+  template <class F>
+  void each_tile(std::int64_t i, const F& f) const {
+    const std::int64_t of_column = band_ * parts_, rest = i - whole_;
+    const std::int64_t column = i < whole_ ? i : whole_ + rest / of_column;
+    const std::int64_t row = m_.first + column / n_.count() * band_, n = n_.first + column % n_.count();
+    if (i >= whole_) {
+      const std::int64_t m = row + rest % of_column / parts_;
+      if (m < m_.last) f(m, n, rest % parts_);
+      return;
+    }
+    for (std::int64_t m = row; m < std::min(row + band_, m_.last); ++m) f(m, n, -1);
+  }
+
+ private:
+  Range m_, n_;
+  std::int64_t parts_, band_ = 1, whole_ = 0, items_ = 0;
+};
 
 template <class Acc>
 void run_typed(const GemmCall& c) {
@@ -220,35 +303,48 @@ void run_typed(const GemmCall& c) {
   pa.memory = pa.packed() ? buffer_a.get(pa.group_bytes()) : nullptr;
   pb.memory = pb.packed() ? buffer_b.get(pb.group_bytes()) : nullptr;
 
+  const Piece piece = plan.piece;
+  const std::int64_t rows = c.folds.rows ? kTileM : piece.rows;
+  const std::int64_t stripes = ceil_div(std::min(c.m, kTileM), rows),
+                     slices = ceil_div(std::min(c.n, c.tile_n), piece.cols);
+
   Failure failure;
+  const std::int64_t threads = omp_in_parallel() ? 1 : omp_get_max_threads();
   for (std::int64_t m0 = 0; m0 < count_m; m0 += pa.per_group) {
     const std::int64_t m1 = std::min(count_m, m0 + pa.per_group);
     for (std::int64_t n0 = 0; n0 < count_n; n0 += pb.per_group) {
       const std::int64_t n1 = std::min(count_n, n0 + pb.per_group);
       const std::int64_t fill_a = pa.packed() && n0 == 0 ? m1 - m0 : 0, fill_b = pb.packed() ? n1 - n0 : 0;
-      const std::int64_t tiles = (m1 - m0) * (n1 - n0);
-      const bool parallel = tiles + fill_a + fill_b > 1 && !omp_in_parallel();
-      // A thread's next tile lies below the last one, so that B's panel is in its cache, but not many times: going on
-      // along the rows, an epilogue finds the page table entries of its matrices' rows at hand. (All the way down, it
-      // took a third longer at 1024^3 on pages of 4 KiB; along the rows only, the product 5 % longer.)
-      const std::int64_t band = tiles >= 8 * omp_get_max_threads() ? 2 : 1;
+      // Where panels are few, threads share them.
+      const bool shared = fill_a + fill_b < 2 * threads;
+      const std::int64_t parts_a = shared ? pa.parts() : 1, parts_b = shared ? pb.parts() : 1;
+      const std::int64_t fills_a = fill_a * parts_a, fills = fills_a + fill_b * parts_b;
+      const Work work({m0, m1}, {n0, n1}, stripes * slices, threads);
+      const bool parallel = work.items() + fills > 1 && threads > 1;
 #pragma omp parallel if (parallel)
       {
         // oneDNN would cut a lone tile's inner dimension among the threads: another sum for each number of them.
         omp_set_num_threads(1);
-        if (fill_a + fill_b > 0) {
+        if (fills > 0) {
 #pragma omp for schedule(dynamic)
-          for (std::int64_t i = 0; i < fill_a + fill_b; ++i) {
-            failure.guard([&] { i < fill_a ? pa.fill(m0 + i) : pb.fill(n0 + i - fill_a); });
+          for (std::int64_t i = 0; i < fills; ++i) {
+            failure.guard([&] {
+              if (i < fills_a) pa.fill(m0 + i / parts_a, i % parts_a, parts_a);
+              else pb.fill(n0 + (i - fills_a) / parts_b, (i - fills_a) % parts_b, parts_b);
+            });
           }
         }
-#pragma omp for schedule(dynamic) collapse(2)
-        for (std::int64_t tm = m0; tm < m1; tm += band) {
-          for (std::int64_t tn = n0; tn < n1; ++tn) {
-            for (std::int64_t i = tm; i < std::min(tm + band, m1); ++i) {
-              failure.guard([&] { run_tile<Acc>(c, pa, pb, i, tn, plan.stripe); });
-            }
-          }
+#pragma omp for schedule(dynamic)
+        for (std::int64_t i = 0; i < work.items(); ++i) {
+          failure.guard([&] {
+            work.each_tile(i, [&](std::int64_t tm, std::int64_t tn, std::int64_t part) {
+              const Range some = part < 0 ? Range{0, stripes * slices} : Range{part, part + 1};
+              for (std::int64_t p = some.first; p < some.last; ++p) {
+                const std::int64_t row = p / slices * rows, col = p % slices * piece.cols;
+                run_tile<Acc>(c, pa, pb, tm, tn, {row, row + rows}, {col, col + piece.cols}, piece.rows);
+              }
+            });
+          });
         }
       }
     }

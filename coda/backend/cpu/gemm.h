@@ -23,6 +23,11 @@ namespace detail {
 using Epilogue = void (*)(const void* program, const TileGeometry&, std::int64_t first, std::int64_t count,
                           const void* accumulator, std::int64_t ld);
 
+/// What a program folds of a tile: rows (ReduceM), columns.
+struct Folds {
+  bool rows = false, columns = false;
+};
+
 struct GemmCall {
   Layout layout;
   std::int64_t m, n, k;
@@ -30,18 +35,30 @@ struct GemmCall {
   std::int64_t tile_n;
   Epilogue epilogue;
   const void* program;
+  Folds folds;
 };
 /// Throws Error when memory runs out or oneDNN fails. Arguments are taken as checked.
 void run(const GemmCall& call);
+
+template <class Port>
+inline constexpr bool kFoldsRows = false;
+template <class Op, class Acc>
+inline constexpr bool kFoldsRows<ReduceM<Op, Acc>> = true;
+template <class Port>
+inline constexpr bool kFoldsColumns = false;
+template <class Op, class Acc>
+inline constexpr bool kFoldsColumns<ReduceN<Op, Acc>> = true;
+template <class Port>
+inline constexpr bool kIsHeadMean = false;
+template <class Acc, int Slot>
+inline constexpr bool kIsHeadMean<HeadMean<Acc, Slot>> = true;
 
 template <class Acc, class P>
 std::int64_t tile_n_for(const P& program) {
   std::int64_t tile_n = kTileN;
   for_each_port(program, [&](const auto& port) {
     using Q = std::remove_cvref_t<decltype(port)>;
-    if constexpr (std::is_same_v<Q, HeadMean<Acc, 0>> || std::is_same_v<Q, HeadMean<Acc, 1>>) {
-      tile_n = tile_n_for_heads(port.head_dim);
-    }
+    if constexpr (kIsHeadMean<Q>) tile_n = tile_n_for_heads(port.head_dim);
   });
   if (tile_n > kMaxTileN) {
     throw Error(Status::unsupported, "gemm: program: expected a head_dim of at most " + std::to_string(kMaxTileN) +
@@ -50,12 +67,27 @@ std::int64_t tile_n_for(const P& program) {
   return tile_n;
 }
 
+/// What this program folds: that has to be run in order, by one thread.
+template <class Acc, class P>
+Folds folds_of(const P& program) {
+  Folds folds;
+  for_each_port(program, [&](const auto& port) {
+    using Q = std::remove_cvref_t<decltype(port)>;
+    if constexpr (kFoldsRows<Q>) folds.rows = folds.rows || port.data;
+    else if constexpr (std::is_same_v<Q, MomentsN<Acc>>) folds.columns = folds.columns || port.mean;
+    else if constexpr (std::is_same_v<Q, OnlineLse<Acc>>) folds.columns = folds.columns || port.max;
+    else if constexpr (kFoldsColumns<Q>) folds.columns = folds.columns || port.data;
+    else if constexpr (kIsHeadMean<Q>) folds.columns = true;
+  });
+  return folds;
+}
+
 }  // namespace detail
 
 /// Runs `program` on the product of a and b, which the layout reads as in `Layout`. T is bf16, fp16, float or double,
 /// accumulated in float (double for double). K = 0 gives a product of zeros; M = 0 or N = 0 does nothing.
-/// Results are bitwise the same for any number of threads. Few rows (up to 512 in bf16) may take another of oneDNN's
-/// kernels than many, so a row's last bits may depend on M, never on what the other rows hold.
+/// Results are bitwise the same for any number of threads. Few rows (up to 512 in bf16) or tiles (fewer than 16) may
+/// take another of oneDNN's kernels than many, so a row's last bits may depend on M, never on what the other rows hold.
 /// Throws Error(invalid_argument) if the shapes do not fit each other. Outputs must not overlap inputs that other
 /// tiles still read: a residual may be overwritten in place, an operand of the product may not.
 template <class T, Program P>
@@ -69,7 +101,8 @@ void gemm(MatrixOf<T> a, MatrixOf<T> b, const P& program, Layout layout = Layout
                                               ", as a has in layout " + name_of(layout) + ", got " +
                                               std::to_string(kb));
   }
-  detail::run({layout, m, n, k, a, b, detail::tile_n_for<Acc>(program), &run_epilogue<Acc, P>, &program});
+  detail::run({layout, m, n, k, a, b, detail::tile_n_for<Acc>(program), &run_epilogue<Acc, P>, &program,
+               detail::folds_of<Acc>(program)});
 }
 
 /// Runs a program with no product: its accumulator is 0, what it works on comes through its ports. Acc is float, or
@@ -78,7 +111,7 @@ template <class Acc, Program P>
 void apply(std::int64_t m, std::int64_t n, const P& program) {
   const DType t = dtype_of<Acc>;
   detail::run({Layout::nt, m, n, 0, ConstMatrix(nullptr, t, m, 0), ConstMatrix(nullptr, t, n, 0),
-               detail::tile_n_for<Acc>(program), &run_epilogue<Acc, P>, &program});
+               detail::tile_n_for<Acc>(program), &run_epilogue<Acc, P>, &program, detail::folds_of<Acc>(program)});
 }
 
 }  // namespace coda::cpu

@@ -359,7 +359,7 @@ consteval int count_ports() {
 
 /// Runs a program over `count` rows from `first` on of one tile, whose accumulator is in memory: acc[r * ld + c] is
 /// that of row first + r. What a row holds past the tile's last column is read up to a whole fragment (anything may be
-/// there) but never used. The rows of a tile are to be run in order, by one thread.
+/// there) but never used. Rows that a port of the program folds are to be run in order, by one thread.
 template <class Acc, class P>
 void run_epilogue(const void* program, const TileGeometry& g, std::int64_t first, std::int64_t count,
                   const void* accumulator, std::int64_t ld) {
