@@ -76,7 +76,7 @@ TEST(TheRule, TakesTheFirstConfigurationAndItsRaster) {
   EXPECT_EQ(rule(1024, 128 * 25, kSms).way, Way::fused);
 }
 
-TEST(TheRule, SplitsKForFewRowsAndForTilesThatAllRunAtOnce) {
+TEST(TheRule, SplitsKForFewRowsAndForTilesThatFillTheChipOnce) {
   const Rule rule{.few_rows = 2};
   const auto splits = [&](std::int64_t m, std::int64_t n) {
     return rule(m, n, kSms) == Choice{.way = Way::fused, .config = 2};
@@ -86,6 +86,8 @@ TEST(TheRule, SplitsKForFewRowsAndForTilesThatAllRunAtOnce) {
   EXPECT_FALSE(splits(65, 1 << 20));
   EXPECT_TRUE(splits(65, 128 * 66)) << "2 x 66 tiles";
   EXPECT_FALSE(splits(65, 128 * 66 + 8));
+  EXPECT_EQ(rule(65, 128 * 49, kSms).way, Way::unfused) << "2 x 49 tiles";
+  EXPECT_TRUE(splits(65, 128 * 50));
   EXPECT_TRUE(splits(64 * 132, 8));
   EXPECT_FALSE(splits(64 * 132 + 1, 8));
   EXPECT_EQ(rule(8192, 8192, kSms), (Choice{.way = Way::fused, .config = 0}));

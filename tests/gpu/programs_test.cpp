@@ -54,7 +54,7 @@ TEST_F(Programs, HoldTheBoundInEveryLayout) {
 
 /// Three thread blocks to a tile, five, and two for each of several tiles of rows.
 TEST_F(Programs, HoldTheBoundWhereKIsSplit) {
-  constexpr Shape kShapes[] = {{33, 264, 1544}, {9, 136, 5128}, {200, 136, 520}};
+  constexpr Shape kShapes[] = {{57, 264, 1544}, {41, 136, 5128}, {200, 136, 1032}};
   const Stream stream;
   std::uint64_t seed = 4000;
   for (const Program& program : programs()) {

@@ -73,8 +73,8 @@ struct Rule {
   Raster raster = {};
   int few_rows = -1;
 
-  /// Few rows, or tiles that all run at once, are for the one that splits K. Without it the unfused way is faster
-  /// there: cuBLASLt splits K, too, and the elementwise kernel behind it has little to do.
+  /// Few rows, or tiles that all run at once and fill the chip, are for the one that splits K. Else, until larger tiles
+  /// fill it, the unfused way is faster: cuBLASLt splits K, too, and the elementwise kernel behind it has little to do.
   Choice operator()(std::int64_t m, std::int64_t n, int multiprocessors) const;
   bool operator==(const Rule&) const = default;
 };

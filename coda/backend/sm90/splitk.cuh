@@ -1,6 +1,6 @@
 // The kernel for few rows. There a product waits for memory to bring B, and tiles are fewer than multiprocessors, all
-// of which have to ask for it. So the thread blocks of a cluster share a tile: each multiplies a part of K, the first
-// adds up what they have, in their order, and runs the epilogue.
+// of which have to ask for it. So the thread blocks of a cluster share a tile: each multiplies a part of K, then adds
+// up what all have of some of its rows, in their order, and runs the epilogue on these.
 #pragma once
 
 #include <cutlass/arch/barrier.h>
@@ -42,6 +42,8 @@ class SplitK {
  private:
   static constexpr int kTeamWarps = kTeamThreads / 32;
   static constexpr int kValues = kM * kN / kTeamThreads;  // of a thread
+  /// The rows of a warp, a band, are added up by the block of the cluster of that number, modulo their number.
+  static constexpr int kBandRows = kM / kTeamWarps, kBandBytes = kBandRows * kN * static_cast<int>(sizeof(float));
 
   struct SharedStorage {
     alignas(1024) typename Mainloop::TensorStorage operands;
@@ -52,9 +54,9 @@ class SplitK {
 
  public:
   static constexpr int kSharedBytes = sizeof(SharedStorage);
-  /// Parts of K: all but the first leave their accumulators where the first has operands, and a cluster holds eight.
-  static constexpr int kMostParts =
-      std::min(8, 1 + static_cast<int>(sizeof(typename Mainloop::TensorStorage) / (kM * kN * sizeof(float))));
+  /// Parts of K: six are as fast as eight. What they have of a block's rows comes to where it had operands.
+  static constexpr int kMostParts = 6;
+  static_assert((kTeamWarps + kMostParts) * kBandBytes <= sizeof(typename Mainloop::TensorStorage));
 
   /// Rows of A in a box: the copy engine takes as long for a row outside of the matrix as for one inside. What is in
   /// memory behind them are the operands of rows that are not there.
@@ -65,19 +67,14 @@ class SplitK {
   }
   static int stage_bytes(std::int64_t rows) { return (box_rows_a(rows) + kN) * kK * 2; }
 
-  /// Thread blocks of a cluster: as many as find room at once, on the average chip. Never by what this very chip has
-  /// room for, and up to kM rows not by their number: the sum's last bits depend on it.
+  /// Thread blocks of a cluster. Half of the multiprocessors take all that memory gives; more of them only have more to
+  /// add up. Up to kM rows not by their number: the sum's last bits depend on it.
   static int parts(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) {
-    // What a chip of 132 multiprocessors holds of clusters: they do not span its parts, and some of these are smaller.
-    // Those of one, two and four were measured, the others are guesses from these; what waits is only slower.
-    constexpr int kChip = 132, kAtOnce[] = {132, 66, 40, 30, 20, 18, 14, 14};
-    // K of a part: what one more block sends, and the first one adds up, takes time as well.
-    const auto least_k = [](int parts) { return parts <= 3 ? 256 : 1024; };
+    const auto least_k = [](int parts) { return parts <= 3 ? 512 : 1024; };
     const std::int64_t tiles = (m + kM - 1) / kM * ((n + kN - 1) / kN);
     int most = 1;
     for (int parts = 2; parts <= kMostParts; ++parts) {
-      const bool fits = kChip * tiles <= std::int64_t{kAtOnce[parts - 1]} * multiprocessors;
-      if (fits && k >= std::int64_t{parts} * least_k(parts)) most = parts;
+      if (2 * tiles * parts <= multiprocessors && k >= std::int64_t{parts} * least_k(parts)) most = parts;
     }
     return most;
   }
@@ -106,7 +103,7 @@ class SplitK {
     if (warp >= kTeamWarps) {
       if (warp == kTeamWarps && cute::elect_one_sync()) {
         load_operands(params, shared, m, n, first, steps);
-      } else if (warp == kTeamWarps + 1 && part == 0) {
+      } else if (warp == kTeamWarps + 1 && part < kTeamWarps && m * kM + part * kBandRows < params.epilogue.rows) {
         detail::wait_for_turn();
         Epilogue::load(params.epilogue, shared.epilogue, 0, true, m, n, thread % 32);
       }
@@ -114,21 +111,22 @@ class SplitK {
     }
 
     detail::wait_for_turn();
-    // Blocks that only multiply ask for what the epilogue loads, too, which spares the code another way.
     auto work = Epilogue::begin(params.epilogue, shared.epilogue, m, n, 0, 0, thread);
     auto accumulators = cute::partition_fragment_C(TiledMma(), cute::take<0, 2>(TileShape()));
     multiply(shared, thread, steps, accumulators);
+    const bool has_rows = work.at.warp_row < work.at.rows;
     if (parts > 1) {
-      const bool has_rows = work.at.warp_row < work.at.rows;
-      // The first block's operands have been read: what others send comes to where they were.
+      const int owner = warp % parts, first_band = warp / parts * parts;
+      // All blocks have read their operands.
       cute::cluster_arrive();
       cute::cluster_wait();
-      if (part > 0 && has_rows) send(shared, part, thread, accumulators);
+      if (has_rows) send(shared, owner, first_band + part, thread % 32, accumulators);
       cute::cluster_arrive();
       cute::cluster_wait();
-      if (part > 0) return;
-      if (has_rows) add(shared, parts, thread, accumulators);
+      if (part != owner) return;
+      if (has_rows) add(shared, first_band, parts, thread % 32, accumulators);
     }
+    if (!has_rows) return;
     Epilogue::run(params.epilogue, shared.epilogue, 0, true, 0, work, accumulators);
     Epilogue::finish();
   }
@@ -188,26 +186,28 @@ class SplitK {
     cute::warpgroup_fence_operand(accumulators);
   }
 
-  /// Where a thread's four values from v on of that part lie in the first block's memory.
-  static CODA_DEVICE char* place(SharedStorage& shared, int part, int thread, int v) {
-    const int word = ((part - 1) * kValues + v) * kTeamThreads + 4 * thread;
-    return reinterpret_cast<char*>(&shared.operands) + word * static_cast<int>(sizeof(float));
+  /// Where a lane's four values from v on of that band lie: a block has place for those of all parts, band by band.
+  static CODA_DEVICE char* place(SharedStorage& shared, int band, int lane, int v) {
+    return reinterpret_cast<char*>(&shared.operands) + band * kBandBytes +
+           (32 * v + 4 * lane) * static_cast<int>(sizeof(float));
   }
   template <class Accumulators>
-  static CODA_DEVICE void send(SharedStorage& shared, int part, int thread, const Accumulators& accumulators) {
+  static CODA_DEVICE void send(SharedStorage& shared, int block, int band, int lane, const Accumulators& accumulators) {
     CODA_UNROLL for (int v = 0; v < kValues; v += 4) {
-      const std::uint32_t to = cute::set_block_rank(cute::cast_smem_ptr_to_uint(place(shared, part, thread, v)), 0);
+      const std::uint32_t to = cute::set_block_rank(cute::cast_smem_ptr_to_uint(place(shared, band, lane, v)),
+                                                    static_cast<std::uint32_t>(block));
       asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(accumulators(v)),
                    "f"(accumulators(v + 1)), "f"(accumulators(v + 2)), "f"(accumulators(v + 3))
                    : "memory");
     }
   }
   template <class Accumulators>
-  static CODA_DEVICE void add(SharedStorage& shared, int parts, int thread, Accumulators& accumulators) {
+  static CODA_DEVICE void add(SharedStorage& shared, int band, int parts, int lane, Accumulators& accumulators) {
+    cute::clear(accumulators);
 #pragma unroll 1
-    for (int part = 1; part < parts; ++part) {
+    for (int part = 0; part < parts; ++part) {
       CODA_UNROLL for (int v = 0; v < kValues; v += 4) {
-        const float4 x = *reinterpret_cast<const float4*>(place(shared, part, thread, v));
+        const float4 x = *reinterpret_cast<const float4*>(place(shared, band + part, lane, v));
         accumulators(v) += x.x, accumulators(v + 1) += x.y, accumulators(v + 2) += x.z, accumulators(v + 3) += x.w;
       }
     }
