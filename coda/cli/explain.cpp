@@ -112,7 +112,7 @@ void explain(const ExplainArguments& a) {
     return;
   }
   fmt::print("{} {} {} {}: {}\n", q.program, to_string(q.shape), coda::name_of(q.layout), coda::name_of(q.dtype),
-             sm90::text_of(x.choice));
+             sm90::text_of(x.choice, x.splits_k));
   fmt::print("  why     {}\n", x.why);
   if (x.choice.way == sm90::Way::unfused)
     fmt::print("  unfused cuBLASLt's product in fp32, and one kernel behind it that runs the program\n");

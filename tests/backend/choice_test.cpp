@@ -414,6 +414,8 @@ TEST_F(Explain, TellsTheRuleForAShapeThatWasNotMeasured) {
   const Explanation few = of("gemm_rms", 3, 8184, 8000);
   EXPECT_EQ(few.choice, (Choice{.way = Way::fused, .config = 1}));
   EXPECT_NE(few.why.find("splits K"), std::string::npos) << few.why;
+  EXPECT_EQ(text_of(few.choice, few.splits_k), "fused, configuration 1, which splits K");
+  EXPECT_FALSE(x.splits_k);
 }
 
 TEST_F(Explain, SaysWhatChooseDoes) {

@@ -449,7 +449,7 @@ FAULTS = [
         split_k,
     ),
     (SPLIT_K, "while (box < kM && box < rows)", "while (box < kM && 2 * box < rows)", "gemm", split_k),
-    (SPLIT_K, "if (2 * tiles * parts <=", "if (m < 40 && 2 * tiles * parts <=", "gemm", few_rows_alone),
+    (SPLIT_K, "const bool fits = kChip", "const bool fits = m < 40 && kChip", "gemm", few_rows_alone),
     (SPLIT_K, "has_rows = work.at.warp_row <", "has_rows = work.at.warp_row + 16 <", "gemm", split_k),
     (SPLIT_K, "if (has_rows) send(", "if (has_rows && part > 0) send(", "residual", split_k_residual),
     (SPLIT_K, "if (has_rows) add(", "if (!has_rows) add(", "residual", split_k_residual),

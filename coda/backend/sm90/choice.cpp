@@ -179,8 +179,9 @@ void set_choice(const Choice& choice) { forced = {.way = choice.way, .exactly = 
 void set_algorithm(const std::optional<Algorithm>& algorithm) { forced_algorithm = algorithm; }
 const std::optional<Algorithm>& chosen_algorithm() { return forced_algorithm; }
 
-std::string text_of(const Choice& c) {
+std::string text_of(const Choice& c, bool splits_k) {
   if (c.way == Way::unfused) return "unfused";
+  if (splits_k) return "fused, configuration " + std::to_string(c.config) + ", which splits K";
   return "fused, configuration " + std::to_string(c.config) + ", bands of " + std::to_string(c.raster.band) +
          (c.raster.along_m ? " along m" : " along n");
 }
@@ -314,9 +315,11 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
     why << "measured with M = " << e.m << " (" << e.origin << "): " << e.ms << " ms; by the rule " << e.rule_ms
         << " ms, unfused " << e.unfused_ms << " ms";
     x.choice = e.choice, x.why = why.str();
+    x.splits_k = x.choice.way == Way::fused && x.choice.config == rule.few_rows;
     return x;
   }
   x.choice = rule(m, n, device.multiprocessors);
+  x.splits_k = x.choice.way == Way::fused && x.choice.config == rule.few_rows;
   const std::string chip = "the " + number(device.multiprocessors) + " multiprocessors";
   if (rule.few_rows >= 0) {
     x.why = "up to " + number(Rule::kFewRows) + " rows, and where tiles of " + number(Rule::kFewRows) + " x " +

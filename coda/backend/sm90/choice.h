@@ -41,8 +41,8 @@ struct Choice {
   int tiles = 0;  // of a row, that a thread block of the elementwise kernel takes; 0: by the size of the matrix
   bool operator==(const Choice&) const = default;
 };
-/// "unfused", or "fused, configuration 0, bands of 8 along m".
-std::string text_of(const Choice& choice);
+/// "unfused", or "fused, configuration 0, bands of 8 along m"; a configuration that splits K knows no bands.
+std::string text_of(const Choice& choice, bool splits_k = false);
 
 /// Every call of the calling thread runs as `choice` says, wherever a fused kernel takes its arguments, until the next
 /// set_way. For `coda tune` and tests.
@@ -188,6 +188,7 @@ struct Explanation {
   Choice choice;
   std::string why;
   const Entry* entry = nullptr;  // that decided
+  bool splits_k = false;         // whether the chosen configuration does
 };
 Explanation explain(std::string_view program, DType dtype, Layout layout, std::int64_t m, std::int64_t n,
                     std::int64_t k, std::int64_t head_dim, const Chip& device);

@@ -54,8 +54,8 @@ class SplitK {
 
  public:
   static constexpr int kSharedBytes = sizeof(SharedStorage);
-  /// Parts of K: six are as fast as eight. What they have of a block's rows comes to where it had operands.
-  static constexpr int kMostParts = 6;
+  /// Parts of K. What they have of a block's rows comes to where it had operands.
+  static constexpr int kMostParts = 7;
   static_assert((kTeamWarps + kMostParts) * kBandBytes <= sizeof(typename Mainloop::TensorStorage));
 
   /// Rows of A in a box: the copy engine takes as long for a row outside of the matrix as for one inside. What is in
@@ -67,14 +67,19 @@ class SplitK {
   }
   static int stage_bytes(std::int64_t rows) { return (box_rows_a(rows) + kN) * kK * 2; }
 
-  /// Thread blocks of a cluster. Half of the multiprocessors take all that memory gives; more of them only have more to
-  /// add up. Up to kM rows not by their number: the sum's last bits depend on it.
+  /// Thread blocks of a cluster: as many as find room at once, on the average chip. Never by what this very chip has
+  /// room for, and up to kM rows not by their number: the sum's last bits depend on it.
   static int parts(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) {
-    const auto least_k = [](int parts) { return parts <= 3 ? 512 : 1024; };
+    // What a chip of 132 multiprocessors holds of clusters: they do not span its parts, and some of these are smaller.
+    // Those of one, two and four were measured, the others are guesses from these; what waits is only slower.
+    constexpr int kChip = 132, kAtOnce[] = {132, 66, 40, 30, 20, 18, 14, 14};
+    // K of a part: what one more block sends takes time as well.
+    const auto least_k = [](int parts) { return parts <= 3 ? 256 : 1024; };
     const std::int64_t tiles = (m + kM - 1) / kM * ((n + kN - 1) / kN);
     int most = 1;
     for (int parts = 2; parts <= kMostParts; ++parts) {
-      if (2 * tiles * parts <= multiprocessors && k >= std::int64_t{parts} * least_k(parts)) most = parts;
+      const bool fits = kChip * tiles <= std::int64_t{kAtOnce[parts - 1]} * multiprocessors;
+      if (fits && k >= std::int64_t{parts} * least_k(parts)) most = parts;
     }
     return most;
   }
