@@ -90,6 +90,10 @@ TEST(TheRule, SplitsKForFewRowsAndForTilesThatFillTheChipOnce) {
   EXPECT_TRUE(splits(65, 128 * 50));
   EXPECT_TRUE(splits(64 * 132, 8));
   EXPECT_FALSE(splits(64 * 132 + 1, 8));
+  const Rule up_to_32{.few_rows = 2, .most = 32};
+  EXPECT_EQ(up_to_32(32, 4096, kSms), (Choice{.way = Way::fused, .config = 2}));
+  EXPECT_EQ(up_to_32(33, 4096, kSms).way, Way::unfused);
+  EXPECT_EQ(up_to_32(33, 128 * 100, kSms), (Choice{.way = Way::fused, .config = 2})) << "tiles for most of the chip";
   EXPECT_EQ(rule(8192, 8192, kSms), (Choice{.way = Way::fused, .config = 0}));
   EXPECT_EQ(rule(std::int64_t{1} << 31, std::int64_t{1} << 31, kSms).config, 0) << "no overflow";
 }

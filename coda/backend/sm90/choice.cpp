@@ -200,7 +200,7 @@ std::string text_of(const Algorithm& a) {
 Choice Rule::operator()(std::int64_t m, std::int64_t n, int multiprocessors) const {
   const auto tiles = [&](int rows) { return (m + rows - 1) / rows * ((n + tile_n - 1) / tile_n); };
   const auto fill = [&](int rows) { return 4 * tiles(rows) >= 3 * std::int64_t{multiprocessors}; };
-  if (few_rows >= 0 && (m <= kFewRows || (fill(kFewRows) && tiles(kFewRows) <= multiprocessors)))
+  if (few_rows >= 0 && (m <= most || (fill(kFewRows) && tiles(kFewRows) <= multiprocessors)))
     return {.way = Way::fused, .config = few_rows, .raster = raster};
   const bool pays = m > kFewRows && fill(tile_m);
   return pays ? Choice{.way = Way::fused, .raster = raster} : Choice{.way = Way::unfused};
@@ -322,7 +322,7 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
   x.splits_k = x.choice.way == Way::fused && x.choice.config == rule.few_rows;
   const std::string chip = "the " + number(device.multiprocessors) + " multiprocessors";
   if (rule.few_rows >= 0) {
-    x.why = "up to " + number(Rule::kFewRows) + " rows, and where tiles of " + number(Rule::kFewRows) + " x " +
+    x.why = "up to " + number(rule.most) + " rows, and where tiles of " + number(Rule::kFewRows) + " x " +
             number(rule.tile_n) + " are for three quarters to all of " + chip + ", configuration " +
             number(rule.few_rows) + ", which splits K; else ";
   }

@@ -66,12 +66,12 @@ void set_algorithm(const std::optional<Algorithm>& algorithm);
 const std::optional<Algorithm>& chosen_algorithm();
 
 /// What runs where nothing was measured: `tile_m` x `tile_n` and `raster` are those of the first configuration,
-/// `few_rows` the number of the one that splits K (splitk.cuh), -1 if there is none.
+/// `few_rows` the number of the one that splits K (splitk.cuh), -1 if there is none, which is for up to `most` rows.
 struct Rule {
   static constexpr int kFewRows = 64;  // of a tile of the one that splits K
   int tile_m = 128, tile_n = 128;
   Raster raster = {};
-  int few_rows = -1;
+  int few_rows = -1, most = kFewRows;
 
   /// Few rows, or tiles that all run at once and fill the chip, are for the one that splits K. Else, until larger tiles
   /// fill it, the unfused way is faster: cuBLASLt splits K, too, and the elementwise kernel behind it has little to do.
@@ -103,10 +103,10 @@ inline constexpr FusedProgram kFusedPrograms[] = {
     {"gemm_lse", true, false, 1, "RMSNorm"},
     {"gemm_cross_entropy_backward", true, false, 1, "RMSNorm"},
     {"gemm_rms_backward", false, true, 2},
-    {"gemm_swiglu_backward", false, true, 3, "RMSNorm", "", {.few_rows = 2}},
-    {"gemm_geglu_tanh_backward", false, true, 3, "RMSNorm", "gemm_swiglu_backward", {.few_rows = 2}},
-    {"gemm_reglu_backward", false, true, 3, "RMSNorm", "gemm_swiglu_backward", {.few_rows = 2}},
-    {"gemm_activation_backward", false, true, 3, "RMSNorm; silu, gelu_tanh", "", {.few_rows = 2}},
+    {"gemm_swiglu_backward", false, true, 3, "RMSNorm", "", {.few_rows = 2, .most = 32}},
+    {"gemm_geglu_tanh_backward", false, true, 3, "RMSNorm", "gemm_swiglu_backward", {.few_rows = 2, .most = 32}},
+    {"gemm_reglu_backward", false, true, 3, "RMSNorm", "gemm_swiglu_backward", {.few_rows = 2, .most = 32}},
+    {"gemm_activation_backward", false, true, 3, "RMSNorm; silu, gelu_tanh", "", {.few_rows = 2, .most = 32}},
 };
 // clang-format on
 /// Null if there is no fused kernel of this name.

@@ -42,6 +42,8 @@ struct Tuning {
   /// Ports; a call that has none of them gets a second, faster kernel without them. 0: there is no such kernel.
   static constexpr PortMask kOptional = 0;
   static constexpr Raster raster{};
+  /// Rows up to which the kernel that splits K is faster than the unfused way, where its tiles do not fill the chip.
+  static constexpr int kMostRows = Rule::kFewRows;
   /// Layouts that it is compiled for; the other way is taken for the rest.
   static constexpr Layouts kLayouts = kBoth;
 };
@@ -198,7 +200,8 @@ template <class Program>
 inline constexpr Rule kRule{.tile_m = Tuning<Program>::Config::kM,
                             .tile_n = Tuning<Program>::Config::kN,
                             .raster = Tuning<Program>::raster,
-                            .few_rows = number_that_splits_k(AllConfigs<Program>())};
+                            .few_rows = number_that_splits_k(AllConfigs<Program>()),
+                            .most = Tuning<Program>::kMostRows};
 
 /// kFusedPrograms, which is there without CUDA too, tells what is compiled.
 template <class Program>
