@@ -164,18 +164,25 @@ TEST(Bits, AreTheSameFromTwoThreadsThatCallAtOnce) {
 }
 
 TEST(Bits, OfARowDoNotDependOnTheRowsBelowIt) {
-  // Within one tile of rows the product's shape changes with M, and with it the library's choice of a kernel; whole
-  // tiles are always computed alike.
+  // Whole tiles of rows, on one side of where the number of rows or tiles makes the CPU take another kernel.
+  struct Rows {
+    std::int64_t top, all, n;
+  };
   for (const DType t : {DType::bf16, DType::fp32}) {
-    Case c(t, coda::Layout::nt, 700, 300, 64, 1, false, base_seed());
-    c.draw_product();
-    ops::gemm({.a = c.a, .b = c.b, .out = c.out("all", 700, 300)});
-    ConstMatrix top = c.a;
-    top.rows = 256;
-    ops::gemm({.a = top, .b = c.b, .out = c.out("top", 256, 300)});
-    Mat all = c.got("all"), part = c.got("top");
-    all.rows = 256, all.v.resize(part.v.size());
-    EXPECT_EQ(check_exact("the first 256 rows", part, all), "") << coda::name_of(t);
+    for (const coda::Layout layout : {coda::Layout::nt, coda::Layout::nn}) {
+      for (const auto& [top_rows, all_rows, n] : {Rows{768, 1024, 2048}, Rows{256, 512, 4096}, Rows{256, 768, 300}}) {
+        Case c(t, layout, all_rows, n, 256, 1, false, base_seed());
+        c.draw_product();
+        ops::gemm({.a = c.a, .b = c.b, .layout = layout, .out = c.out("all", all_rows, n)});
+        ConstMatrix top = c.a;
+        top.rows = top_rows;
+        ops::gemm({.a = top, .b = c.b, .layout = layout, .out = c.out("top", top_rows, n)});
+        Mat all = c.got("all"), part = c.got("top");
+        all.rows = top_rows, all.v.resize(part.v.size());
+        EXPECT_EQ(check_exact("the first rows", part, all), "")
+            << coda::name_of(t) << " " << coda::name_of(layout) << " " << top_rows << " of " << all_rows << " x " << n;
+      }
+    }
   }
 }
 

@@ -403,31 +403,33 @@ TEST(GemmNormRope, ReadsAnglesMoreThan2To31ElementsIntoTheTable) {
   }
 }
 
-/// Operands whose packed form is more than the group that is held at a time. A has one nonzero in each row, so the
-/// reference is a look-up.
-TEST(Gemm, PacksOperandsInGroups) {
-  constexpr std::int64_t kM = 260, kN = 270, kK = 66'000;
+/// Operands whose packed form is more than the group that is held at a time: A, and with few rows B. A has one nonzero
+/// in each row, so the reference is a look-up.
+void pack_in_groups(std::int64_t rows) {
+  constexpr std::int64_t kN = 270, kK = 66'000;
   for (const coda::Layout l : kLayouts) {
     SCOPED_TRACE(coda::name_of(l));
     const bool a_km = l == coda::Layout::tn, b_kn = l != coda::Layout::nt;
-    std::vector<fp16> a(kM * kK, fp16(0.f)), b(kN * kK), out(kM * kN);
+    std::vector<fp16> a(rows * kK, fp16(0.f)), b(kN * kK), out(rows * kN);
     const auto column = [](std::int64_t m) { return m * 7919 % kK; };
     const auto value = [](std::int64_t n, std::int64_t k) { return static_cast<float>((n * 31 + k * 17) % 101 - 50); };
-    for (std::int64_t m = 0; m < kM; ++m)
-      a[static_cast<std::size_t>(a_km ? column(m) * kM + m : m * kK + column(m))] = fp16(2.f);
+    for (std::int64_t m = 0; m < rows; ++m)
+      a[static_cast<std::size_t>(a_km ? column(m) * rows + m : m * kK + column(m))] = fp16(2.f);
     for (std::int64_t n = 0; n < kN; ++n)
       for (std::int64_t k = 0; k < kK; ++k)
         b[static_cast<std::size_t>(b_kn ? k * kN + n : n * kK + k)] = fp16(value(n, k));
-    ops::gemm({.a = {a.data(), DType::fp16, a_km ? kK : kM, a_km ? kM : kK},
+    ops::gemm({.a = {a.data(), DType::fp16, a_km ? kK : rows, a_km ? rows : kK},
                .b = {b.data(), DType::fp16, b_kn ? kK : kN, b_kn ? kN : kK},
                .layout = l,
-               .out = {out.data(), DType::fp16, kM, kN}});
-    for (std::int64_t m = 0; m < kM; ++m)
+               .out = {out.data(), DType::fp16, rows, kN}});
+    for (std::int64_t m = 0; m < rows; ++m)
       for (std::int64_t n = 0; n < kN; ++n)
         ASSERT_EQ(static_cast<float>(out[static_cast<std::size_t>(m * kN + n)]), 2 * value(n, column(m)))
             << m << ", " << n;
   }
 }
+TEST(Gemm, PacksOperandsInGroups) { pack_in_groups(260); }
+TEST(Gemm, PacksOperandsOfFewRowsInGroups) { pack_in_groups(40); }
 
 }  // namespace
 }  // namespace coda::test

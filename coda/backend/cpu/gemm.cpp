@@ -1,12 +1,14 @@
-// The tile loop. Operands that many tiles read are brought into the order oneDNN likes best once (packed), in groups
-// that bound the memory this takes; then each thread takes a tile, asks oneDNN for its product, some rows at a time,
-// and runs the epilogue on them.
+// The loop over tiles. Each thread goes down a share of them, some rows at a time, brings the columns of B that it
+// needs into the order that oneDNN likes best, asks oneDNN for the product and runs the epilogue on it. An operand that
+// has to be contiguous, or in another type, is packed by all threads before that, in groups that bound the memory this
+// takes.
 #include "coda/backend/cpu/gemm.h"
 
 #include <omp.h>
 
+#include <algorithm>
+#include <atomic>
 #include <exception>
-#include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
 
@@ -93,7 +95,8 @@ class Failure {
   std::exception_ptr error_;
 };
 
-// How a panel's elements are ordered in memory of ours; `as_is`: they stay where they are.
+// How a panel's elements are ordered in memory of ours; `as_is`: they stay where they are; `blocks`: each thread has
+// strips of its own.
 enum class Order { as_is, free_inner, k_inner, blocks };
 
 // How an operand is cut into tiles along its free dimension, and those of them that are packed at present.
@@ -108,17 +111,11 @@ struct Panels {
       : operand(o), size(size_), k(k_), tile(tile_), order(order_) {
     per_group = packed() ? std::clamp<std::int64_t>(kPackBytes / panel_bytes(), 1, count()) : count();
   }
-  bool packed() const { return order != Order::as_is; }
+  bool packed() const { return order == Order::free_inner || order == Order::k_inner; }
   std::int64_t count() const { return ceil_div(size, tile); }
   std::int64_t extent(std::int64_t i) const { return std::min(tile, size - i * tile); }
   DType stored() const { return needs_widening(operand.dtype) ? DType::fp32 : operand.dtype; }
-  std::int64_t panel_bytes() const {
-    return ceil_div((order == Order::blocks ? elements_of(tile) : tile * k) * size_of(stored()), 64) * 64;
-  }
-  /// Of so many columns in blocks.
-  std::int64_t elements_of(std::int64_t columns) const {
-    return stored() == DType::bf16 ? blocked_size<bf16>(columns, k) : blocked_size<float>(columns, k);
-  }
+  std::int64_t panel_bytes() const { return ceil_div(tile * k * size_of(stored()), 64) * 64; }
   std::size_t group_bytes() const { return packed() ? static_cast<std::size_t>(per_group * panel_bytes()) : 0; }
   void* slot(std::int64_t i) const { return static_cast<std::byte*>(memory) + (i % per_group) * panel_bytes(); }
   /// Parts that a panel can be filled in by several threads.
@@ -127,25 +124,8 @@ struct Panels {
   void fill(std::int64_t i, std::int64_t part, std::int64_t of) const {
     const std::int64_t first = part * kBlockN, count = of == 1 ? extent(i) : std::min(kBlockN, extent(i) - first);
     if (count <= 0) return;
-    const std::int64_t from_row = i * tile + first;
-    if (order != Order::blocks) {
-      auto* to = static_cast<std::byte*>(slot(i)) + first * k * size_of(stored());
-      return pack(operand, from_row, count, k, order == Order::free_inner, to);
-    }
-    const auto fill_blocks = [&](auto from, auto to) {
-      using From = decltype(from);
-      using To = decltype(to);
-      pack_blocks(static_cast<const From*>(operand.at(from_row)), count, k, operand.free_stride, operand.k_stride,
-                  static_cast<To*>(slot(i)) + blocked_size<To>(first, k));
-    };
-    if (operand.dtype == DType::fp32) fill_blocks(float{}, float{});
-    else if (operand.dtype == DType::fp16) fill_blocks(fp16{}, float{});
-    else if (needs_widening(operand.dtype)) fill_blocks(bf16{}, float{});
-    else fill_blocks(bf16{}, bf16{});
-  }
-  /// Where column `column` of a panel in blocks is, a multiple of theirs.
-  const void* blocks_at(std::int64_t i, std::int64_t column) const {
-    return static_cast<const std::byte*>(slot(i)) + elements_of(column) * size_of(stored());
+    auto* to = static_cast<std::byte*>(slot(i)) + first * k * size_of(stored());
+    pack(operand, i * tile + first, count, k, order == Order::free_inner, to);
   }
   /// Where the panel is; not for blocks, which have no strides.
   Operand get(std::int64_t i) const {
@@ -155,6 +135,38 @@ struct Panels {
     const bool free_inner = order == Order::free_inner;
     return {static_cast<const std::byte*>(slot(i)), stored(), free_inner ? 1 : k, free_inner ? extent(i) : 1};
   }
+};
+
+// Columns of B in blocks, of one thread. To share them costs more than it saves: what one thread writes and many read
+// has to be taken out of all their caches before it can be written again (16 threads with AMX: at 1024^3 ten times as
+// long as a strip of one's own, half of the product's time).
+class Strip {
+ public:
+  /// Columns `first` to `first + count` of b.
+  const void* get(const Panels& b, std::int64_t first, std::int64_t count) {
+    if (first_ != first) {
+      first_ = -1;
+      const DType t = b.operand.dtype;
+      if (t == DType::fp32) fill<float, float>(b, first, count);
+      else if (t == DType::fp16) fill<fp16, float>(b, first, count);
+      else if (needs_widening(t)) fill<bf16, float>(b, first, count);
+      else fill<bf16, bf16>(b, first, count);
+      first_ = first;
+    }
+    return memory_.get(0);
+  }
+  void forget() { first_ = -1; }
+
+ private:
+  template <class From, class To>
+  void fill(const Panels& b, std::int64_t first, std::int64_t count) {
+    void* to = memory_.get(static_cast<std::size_t>(blocked_size<To>(count, b.k)) * sizeof(To));
+    const Operand& in = b.operand;
+    pack_blocks(static_cast<const From*>(in.at(first)), count, b.k, in.free_stride, in.k_stride, static_cast<To*>(to));
+  }
+
+  Buffer memory_;
+  std::int64_t first_ = -1;
 };
 
 // What a thread works on at a time: so many rows and columns of a tile. Never by the number of threads, since the sums'
@@ -167,7 +179,7 @@ struct Piece {
 constexpr std::int64_t kFewTiles = 16, kFewPieces = 32, kLeastWork = std::int64_t{1} << 18;
 bool has_few_tiles(const GemmCall& c) { return ceil_div(c.m, kTileM) * ceil_div(c.n, c.tile_n) < kFewTiles; }
 std::int64_t columns_of(const GemmCall& c, std::int64_t rows) {
-  const bool few = ceil_div(c.m, rows) * ceil_div(c.n, c.tile_n) < kFewPieces;
+  const bool few = ceil_div(c.m, c.folds.rows ? kTileM : rows) * ceil_div(c.n, c.tile_n) < kFewPieces;
   const bool worth = std::min(c.m, rows) * kBlockN * c.k >= kLeastWork;
   return few && worth && !c.folds.columns ? kBlockN : c.tile_n;
 }
@@ -224,13 +236,12 @@ Plan plan_of(const GemmCall& c, const Operand& a, const Operand& b) {
 
 struct Range {
   std::int64_t first, last;
-  std::int64_t count() const { return last - first; }
 };
 
 // The product of some rows and columns of a tile and their epilogue, a stripe of rows after the other.
 template <class Acc>
-void run_tile(const GemmCall& c, const Panels& a, const Panels& b, std::int64_t tm, std::int64_t tn, Range rows,
-              Range cols, std::int64_t stripe) {
+void run_piece(const GemmCall& c, const Panels& a, const Panels& b, Strip& strip, std::int64_t tm, std::int64_t tn,
+               Range rows, Range cols, std::int64_t stripe) {
   const std::int64_t last_row = std::min(rows.last, a.extent(tm)), last_col = std::min(cols.last, b.extent(tn));
   const TileGeometry g{tm * kTileM, tn * c.tile_n + cols.first, a.extent(tm), last_col - cols.first, tm,
                        tn,          c.m * c.n >= kStreamed};
@@ -247,7 +258,7 @@ void run_tile(const GemmCall& c, const Panels& a, const Panels& b, std::int64_t 
     Operand some = panel;
     some.data = static_cast<const std::byte*>(panel.at(r));
     if constexpr (std::is_same_v<Acc, float>) {
-      if (blocked) multiply_blocked(b.stored(), some.data, b.blocks_at(tn, cols.first), count, g.cols, c.k, acc);
+      if (blocked) multiply_blocked(b.stored(), some.data, strip.get(b, g.col, g.cols), count, g.cols, c.k, acc);
     }
     if (!blocked && c.k > 0) {
       Operand columns = b.get(tn);
@@ -258,36 +269,38 @@ void run_tile(const GemmCall& c, const Panels& a, const Panels& b, std::int64_t 
   }
 }
 
-// Tiles in the order in which threads take them. A thread's next tile lies below the last one, so that B's panel is in
-// its cache, but not many times: going on along the rows, an epilogue finds the page table entries of its matrices'
-// rows at hand. (All the way down, it took a third longer at 1024^3 on pages of 4 KiB; along the rows only, the product
-// 5 % longer.) The last ones, for which threads would wait, are shared out by parts.
-class Work {
+// Hands out the pieces 0 to `count` of a parallel region. A thread has a share of its own, in order, so that it needs
+// few columns; when it is done it takes over what is left of the largest share.
+class Shares {
  public:
-  Work(Range m, Range n, std::int64_t parts, std::int64_t threads) : m_(m), n_(n), parts_(parts) {
-    band_ = m.count() * n.count() >= 8 * threads ? 2 : 1;
-    const std::int64_t columns = ceil_div(m.count(), band_) * n.count();
-    whole_ = parts == 1 ? columns : std::max<std::int64_t>(columns / threads - 1, 0) * threads;
-    items_ = whole_ + (columns - whole_) * band_ * parts;
-  }
-  std::int64_t items() const { return items_; }
-  /// f(row, column, part; -1: all of them) for each tile of item i.
+  Shares(std::int64_t count, std::int64_t threads) : count_(count), taken_(static_cast<std::size_t>(threads)) {}
+
+  /// f(piece) for all that this thread of so many gets.
   template <class F>
-  void each_tile(std::int64_t i, const F& f) const {
-    const std::int64_t of_column = band_ * parts_, rest = i - whole_;
-    const std::int64_t column = i < whole_ ? i : whole_ + rest / of_column;
-    const std::int64_t row = m_.first + column / n_.count() * band_, n = n_.first + column % n_.count();
-    if (i >= whole_) {
-      const std::int64_t m = row + rest % of_column / parts_;
-      if (m < m_.last) f(m, n, rest % parts_);
-      return;
+  void each(std::int64_t thread, std::int64_t threads, const F& f) {
+    for (std::int64_t share = thread; share >= 0; share = largest(threads)) {
+      const std::int64_t first = first_of(share, threads), last = first_of(share + 1, threads);
+      for (std::int64_t i; (i = first + taken_[share].count.fetch_add(1)) < last;) f(i);
     }
-    for (std::int64_t m = row; m < std::min(row + band_, m_.last); ++m) f(m, n, -1);
   }
 
  private:
-  Range m_, n_;
-  std::int64_t parts_, band_ = 1, whole_ = 0, items_ = 0;
+  struct alignas(64) Taken {  // a cache line each
+    std::atomic<std::int64_t> count = 0;
+  };
+  std::int64_t first_of(std::int64_t share, std::int64_t threads) const { return share * count_ / threads; }
+  /// The share of which most is left; -1: none has anything.
+  std::int64_t largest(std::int64_t threads) const {
+    std::int64_t most = 0, share = -1;
+    for (std::int64_t t = 0; t < threads; ++t) {
+      const std::int64_t left = first_of(t + 1, threads) - first_of(t, threads) - taken_[t].count;
+      if (left > most) most = left, share = t;
+    }
+    return share;
+  }
+
+  std::int64_t count_;
+  std::vector<Taken> taken_;
 };
 
 template <class Acc>
@@ -303,10 +316,9 @@ void run_typed(const GemmCall& c) {
   pa.memory = pa.packed() ? buffer_a.get(pa.group_bytes()) : nullptr;
   pb.memory = pb.packed() ? buffer_b.get(pb.group_bytes()) : nullptr;
 
+  // Rows that are folded are one thread's.
   const Piece piece = plan.piece;
-  const std::int64_t rows = c.folds.rows ? kTileM : piece.rows;
-  const std::int64_t stripes = ceil_div(std::min(c.m, kTileM), rows),
-                     slices = ceil_div(std::min(c.n, c.tile_n), piece.cols);
+  const std::int64_t rows = c.folds.rows ? kTileM : piece.rows, slices = ceil_div(std::min(c.n, c.tile_n), piece.cols);
 
   Failure failure;
   const std::int64_t threads = omp_in_parallel() ? 1 : omp_get_max_threads();
@@ -319,8 +331,11 @@ void run_typed(const GemmCall& c) {
       const bool shared = fill_a + fill_b < 2 * threads;
       const std::int64_t parts_a = shared ? pa.parts() : 1, parts_b = shared ? pb.parts() : 1;
       const std::int64_t fills_a = fill_a * parts_a, fills = fills_a + fill_b * parts_b;
-      const Work work({m0, m1}, {n0, n1}, stripes * slices, threads);
-      const bool parallel = work.items() + fills > 1 && threads > 1;
+      // Pieces are counted down the rows, a slice of a tile's columns after the other.
+      const std::int64_t down = ceil_div(std::min(m1 * kTileM, c.m) - m0 * kTileM, rows);
+      const std::int64_t pieces = down * (n1 - n0) * slices;
+      Shares shares(pieces, threads);
+      const bool parallel = pieces + fills > 1 && threads > 1;
 #pragma omp parallel if (parallel)
       {
         // oneDNN would cut a lone tile's inner dimension among the threads: another sum for each number of them.
@@ -334,18 +349,15 @@ void run_typed(const GemmCall& c) {
             });
           }
         }
-#pragma omp for schedule(dynamic)
-        for (std::int64_t i = 0; i < work.items(); ++i) {
+        thread_local Strip strip;
+        strip.forget();
+        shares.each(omp_get_thread_num(), omp_get_num_threads(), [&](std::int64_t i) {
           failure.guard([&] {
-            work.each_tile(i, [&](std::int64_t tm, std::int64_t tn, std::int64_t part) {
-              const Range some = part < 0 ? Range{0, stripes * slices} : Range{part, part + 1};
-              for (std::int64_t p = some.first; p < some.last; ++p) {
-                const std::int64_t row = p / slices * rows, col = p % slices * piece.cols;
-                run_tile<Acc>(c, pa, pb, tm, tn, {row, row + rows}, {col, col + piece.cols}, piece.rows);
-              }
-            });
+            const std::int64_t tn = n0 + i / down / slices, col = i / down % slices * piece.cols;
+            const std::int64_t row = m0 * kTileM + i % down * rows, tm = row / kTileM, first = row % kTileM;
+            run_piece<Acc>(c, pa, pb, strip, tm, tn, {first, first + rows}, {col, col + piece.cols}, piece.rows);
           });
-        }
+        });
       }
     }
   }
