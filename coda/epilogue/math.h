@@ -36,13 +36,6 @@ CODA_FN S exp(S x) {
   return std::exp(x);
 }
 template <Scalar S>
-CODA_FN S log(S x) {
-#if defined(__CUDA_ARCH__)
-  if constexpr (std::is_same_v<S, float>) return __logf(x);
-#endif
-  return std::log(x);
-}
-template <Scalar S>
 CODA_FN S reciprocal(S x) {
 #if defined(__CUDA_ARCH__)
   if constexpr (std::is_same_v<S, float>) {

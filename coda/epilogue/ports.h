@@ -187,7 +187,7 @@ struct GatherLoad {
   const T* data = nullptr;
   std::int64_t pitch = 0;
   IndexVector index = {};
-  /// Of the matrix. An index outside of it is refused by who can read it, and loads as NaN on a GPU.
+  /// Of the matrix. An index outside of it loads as NaN.
   std::int64_t rows = std::numeric_limits<std::int64_t>::max();
   mutable std::int64_t reg[kRowsPerThread] = {};
 };
@@ -219,7 +219,7 @@ struct RotaryTable {
   IndexVector position;
   std::int64_t columns = 0;
   int head_dim = 0;
-  /// Positions of the table; one outside of it is refused by who can read it, and loads as NaN on a GPU.
+  /// Positions of the table; one outside of it loads as NaN.
   std::int64_t rows = std::numeric_limits<std::int64_t>::max();
   mutable std::int32_t reg[kRowsPerThread] = {};
 };

@@ -141,5 +141,31 @@ TEST(CpuTile, FindsTheLogSumExpWhereverTheLargestIs) {
   }
 }
 
+/// A row of a table that is not there, asked for by a program that nothing checked.
+TEST(CpuTile, LoadsNanForAnIndexOutsideOfItsTable) {
+  constexpr std::int64_t kTable = 3;
+  const std::int32_t index[kRows] = {0, -1, 2, 3, 1, std::numeric_limits<std::int32_t>::max(), 2};
+  for (const std::int64_t cols : {200, 256}) {
+    const std::int64_t ld = 256;
+    const auto acc = accumulator(ld);
+    Guarded<bf16> table(random_mat(kTable, cols)), x(kRows, cols);
+    run(Embedding<bf16>{.table = {table.data(), cols, IndexVector(index), kTable}, .x = x.matrix()}, cols, acc, ld,
+        true);
+    for (const int dim : {32, 40}) {
+      const std::int64_t turned = 4 * dim;
+      Guarded<float> angles(random_mat(kTable, dim)), out(kRows, cols);
+      run(GemmNormRope<float>{.rope = {angles.data(), IndexVector(index), turned, dim, kTable}, .out = out.matrix()},
+          cols, acc, ld, true);
+      for (std::int64_t m = 0; m < kRows; ++m) {
+        const bool inside = index[m] >= 0 && index[m] < kTable;
+        for (std::int64_t n = 0; n < cols; ++n) {
+          EXPECT_EQ(std::isnan(static_cast<float>(x.get(m, n))), !inside) << "row " << m << ", column " << n;
+          EXPECT_EQ(std::isnan(out.get(m, n)), !inside && n < turned) << "row " << m << ", column " << n;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace coda::test

@@ -36,6 +36,7 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   using fragment = typename Base::template fragment<W>;
   static constexpr int kL = kLanes<Acc>;
   static constexpr int kColumns = kL * kVectors;
+  static constexpr Acc kNan = std::numeric_limits<Acc>::quiet_NaN();
 
   CODA_FN explicit CpuTile(const TileGeometry& g) : geometry_(g) {}
   CODA_FN void set_row(std::int64_t row) {
@@ -103,7 +104,9 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   }
   template <class T>
   CODA_FN fragment<Width::Same> load_port(const GatherLoad<T>& p) const {
-    return read<Width::Same>(p.data + p.index[row_] * p.pitch + col_);
+    const std::int64_t row = p.index[row_];
+    if (row < 0 || row >= p.rows) return filled<Width::Same>(kNan);
+    return read<Width::Same>(p.data + row * p.pitch + col_);
   }
   CODA_FN fragment<Width::Same> load_port(const OneHot& p) const {
     const std::int64_t c = place_of(p.index, p.first_column);
@@ -113,13 +116,16 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     return unpack<Width::Same>(tmp);
   }
   CODA_FN fragment<Width::Same> load_port(const RotaryTable<Acc>& p) const {
-    const Acc* angles = p.table + p.position[row_] * p.head_dim;
-    const std::int64_t in_head = col_ % p.head_dim;
-    if (col_ + kColumns <= p.columns && in_head + kColumns <= p.head_dim) return unpack<Width::Same>(angles + in_head);
+    const std::int64_t position = p.position[row_], in_head = col_ % p.head_dim;
+    const bool outside = position < 0 || position >= p.rows;
+    const Acc* angles = p.table + (outside ? 0 : position) * p.head_dim;
+    if (!outside && col_ + kColumns <= p.columns && in_head + kColumns <= p.head_dim) {
+      return unpack<Width::Same>(angles + in_head);
+    }
     alignas(64) Acc tmp[kColumns];
     for (int i = 0; i < kColumns; i += 2) tmp[i] = 1, tmp[i + 1] = 0;
     each_head_segment(p.head_dim, p.columns, [&](int at, int n, std::int64_t, std::int64_t offset) {
-      std::copy_n(angles + offset, n, tmp + at);
+      outside ? std::fill_n(tmp + at, n, kNan) : std::copy_n(angles + offset, n, tmp + at);
     });
     return unpack<Width::Same>(tmp);
   }
