@@ -6,6 +6,11 @@ function(coda_device_options target)
   if(NOT EXISTS "${CODA_CUTLASS_DIR}/include/cutlass/cutlass.h")
     message(FATAL_ERROR "CODA_CUTLASS_DIR: expected the folder that holds CUTLASS's include/, got '${CODA_CUTLASS_DIR}'")
   endif()
+  # Both are of the caller's folder: with add_subdirectory() a parent sees neither what coda enabled nor what it found.
+  if(NOT CMAKE_CUDA_COMPILER)
+    message(FATAL_ERROR "${target}: expected CMake's language CUDA: project(<name> LANGUAGES CXX CUDA)")
+  endif()
+  find_package(CUDAToolkit REQUIRED)
   target_include_directories(${target} SYSTEM PRIVATE "${CODA_CUTLASS_DIR}/include"
                                                       "${CODA_CUTLASS_DIR}/tools/util/include")
   # NDEBUG in every build type: an assert in the main loop is a call, which makes ptxas serialise wgmma.
