@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <set>
 
 #include "coda/backend/sm90/device.h"
 #include "coda/core/error.h"
@@ -35,13 +34,13 @@ std::string closest_names(const std::string& name) {
 
 }  // namespace
 
-void add_case_arguments(CLI::App& command, CaseArguments& a) {
-  command.add_option("programs", a.programs, "Programs by name, as `coda programs` lists them; none: all of them");
+void add_case_arguments(CLI::App& command, CaseArguments& a, const char* names, const char* dtypes) {
+  command.add_option("programs", a.programs, names);
   command.add_option("--backend", a.backend, "cpu or sm90")->capture_default_str();
   const auto list = [&](const char* flag, std::vector<std::string>& values, const char* help) {
     command.add_option(flag, values, help)->delimiter(',')->allow_extra_args(false);
   };
-  list("--dtype", a.dtypes, "bf16, fp16, fp32, fp64: a list by commas");
+  list("--dtype", a.dtypes, dtypes);
   list("--layout", a.layouts, "nt (A B^T), nn (A B), tn (A^T B): a list by commas");
   list("--shape", a.shapes, "MxNxK of the product, such as 300x520x200: a list by commas");
 }

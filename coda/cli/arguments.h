@@ -2,9 +2,14 @@
 // what was expected.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdint>
+#include <limits>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "coda/cli/catalog.h"
@@ -21,7 +26,7 @@ struct CaseArguments {
 };
 
 /// Registers the positional names and --backend, --dtype, --layout, --shape: lists, by commas or by repeating.
-void add_case_arguments(CLI::App& command, CaseArguments& arguments);
+void add_case_arguments(CLI::App& command, CaseArguments& arguments, const char* names, const char* dtypes);
 
 ops::Backend parse_backend(const std::string& text);
 std::vector<DType> parse_dtypes(const std::vector<std::string>& texts);
@@ -34,6 +39,19 @@ std::vector<const Entry*> parse_programs(const std::vector<std::string>& names);
 
 /// A number from `least` on. CLI11's own check lets NaN pass, and an infinity is none that a job can use.
 CLI::Validator at_least(int least);
+/// A whole number from `least` on that fits the option's type. CLI11 would take the largest one for a larger one.
+template <class Integer>
+CLI::Validator whole(Integer least) {
+  const auto check = [least](const std::string& text) -> std::string {
+    Integer x{};
+    const char* end = text.data() + text.size();
+    const auto [next, status] = std::from_chars(text.data(), end, x);
+    if (status == std::errc() && next == end && x >= least) return {};
+    return fmt::format("expected a whole number from {} to {}, got `{}`", least, std::numeric_limits<Integer>::max(),
+                       text);
+  };
+  return {check, {}};
+}
 
 /// Throws Error(unsupported) unless this build and machine have the backend.
 void require_backend(ops::Backend backend, const char* command);

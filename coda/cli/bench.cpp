@@ -4,7 +4,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -178,7 +177,8 @@ void bench(const Arguments& a) {
 void add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Time programs beside the bare product and the unfused chain");
   const auto a = std::make_shared<Arguments>();
-  add_case_arguments(*command, *a);
+  add_case_arguments(*command, *a, "Programs by name, those of the tables that this prints; none: all of them",
+                     "cpu: bf16, fp32; sm90: bf16: a list by commas");
   command->add_option("--rounds", a->rounds,
                       "Timed calls of each, in turn; medians are shown (cpu: 15; sm90: up to 40, a layer 20)");
   command->add_flag("--json", a->as_json, "Print one JSON document");

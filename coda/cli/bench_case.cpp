@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "coda/core/error.h"

@@ -41,8 +41,10 @@ int run(CLI::App& app, int argc, char** argv) {
     fmt::print(stderr, "Try: coda{}{} --help\n", used.empty() ? "" : " ", used.empty() ? "" : used.front()->get_name());
     return kUsage;
   }
-  // What was printed may still be on its way: a full disk shows here.
-  return std::fflush(stdout) == 0 ? 0 : fail(kFailed, "stdout: expected to write all of the output, could not");
+  // What was printed may still be on its way, or was lost on it before: a full disk shows here.
+  return std::fflush(stdout) == 0 && !std::ferror(stdout)
+             ? 0
+             : fail(kFailed, "stdout: expected to write all of the output, could not");
 }
 
 }  // namespace

@@ -170,11 +170,11 @@ void add_train(CLI::App& app) {
   option("--clip", t.adamw.clip_norm, "Largest norm of the gradient; 0: no limit");
   option("--validation", t.validation, "Part of the text, from its end, to validate on");
   option("--validate-every", t.validate_every, "Steps between validations; 0: only at the end");
-  option("--seed", t.seed, "Of the weights and the order of the data")->check(at_least(0));
+  option("--seed", t.seed, "Of the weights and the order of the data")->check(whole<std::uint64_t>(0));
   for (CLI::Option* o : fixed) o->excludes(resume);
   command
       ->add_option("--stop-after", args->run.stop_after, "Stop after this many steps, to be resumed; 0: go to the end")
-      ->check(at_least(0));
+      ->check(whole<std::int64_t>(0));
   command->add_option("--save-seconds", args->run.save_seconds, "Time between checkpoints")
       ->check(at_least(0))
       ->capture_default_str();
@@ -184,7 +184,7 @@ void add_train(CLI::App& app) {
           "Keep no model; run this many steps with the programs and with the same maths as separate passes, in --dtype "
           "and in fp32 (or bf16; fewer steps of this second type if --minutes is given and is less), print how they "
           "compare, and leave comparison.json in --out if that is given")
-      ->check(at_least(1))
+      ->check(whole<std::int64_t>(1))
       ->excludes(resume);
   add_threads(*command, args->threads);
   command->add_flag("--quiet", args->quiet, "No progress");

@@ -219,11 +219,14 @@ void verify(const Arguments& a) {
 void add_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand("verify", "Run programs on random data and compare each output with fp64");
   const auto a = std::make_shared<Arguments>();
-  add_case_arguments(*command, *a);
+  add_case_arguments(*command, *a, "Programs by name, as `coda programs` lists them; none: all of them",
+                     "bf16, fp16, fp32, fp64: a list by commas");
   command->add_flag("--all", a->all,
                     "All dtypes that the backend multiplies, all layouts and several shapes, for what is not named");
   command->add_flag("--rows", a->rows, "With --all: print every output, not only the one nearest to its limit");
-  command->add_option("--seed", a->seed, "Seed of the random data")->check(at_least(0))->capture_default_str();
+  command->add_option("--seed", a->seed, "Seed of the random data")
+      ->check(whole<std::uint64_t>(0))
+      ->capture_default_str();
   command->add_flag("--json", a->as_json, "Print one JSON document");
   command->footer(
       "Each output begins as NaN between guard zones. It passes if\n"
@@ -231,7 +234,9 @@ void add_verify(CLI::App& app) {
       "  one unit in the last place (64 in fp32 and 512 in fp64, where the chain is as exact as the program);\n"
       "  its relative error, over the whole and each tile, is at most 1e-2 (16-bit), 1e-5 (fp32), 1e-12 (fp64);\n"
       "  every element of it, and nothing else, was written.\n"
-      "In fp32 and fp64 outputs of few values get more room, as one of them may be a sum that cancels.\n"
+      "In fp32 and fp64 outputs of few values get more room, as one of them may be a sum that cancels; with one or "
+      "two\n"
+      "rows or columns such a sum may be off by more than any of these bounds.\n"
       "Examples:\n"
       "  coda verify gemm_rms_swiglu\n"
       "  coda verify gemm gemm_lse --dtype bf16,fp32 --layout nt,nn,tn --shape 7x34x5,300x520x200\n"

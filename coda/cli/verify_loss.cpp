@@ -1,5 +1,4 @@
 // How `coda verify` runs the programs of the cross-entropy.
-#include <cmath>
 
 #include "coda/cli/verify_cases.h"
 #include "tests/reference/loss.h"

@@ -6,11 +6,11 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "coda/core/error.h"
+#include "coda/nn/json.h"
 #include "coda/nn/names.h"
 
 namespace coda::nn {
@@ -90,7 +90,7 @@ class WeightFiles {
       return;
     }
     const fs::path index = folder / kIndexFile;
-    const auto root = nlohmann::json::parse(read_text(index), nullptr, /*allow_exceptions=*/false);
+    const auto root = parse_json(read_text(index));
     const auto map = root.is_object() ? root.value("weight_map", nlohmann::json()) : nlohmann::json();
     if (!map.is_object()) {
       throw Error(Status::invalid_argument,
@@ -116,6 +116,28 @@ class WeightFiles {
     }
     throw Error(Status::invalid_argument,
                 fmt::format("checkpoint: {}: {}: expected this tensor, got none", folder_.string(), name));
+  }
+
+  /// A config that lies about sizes must not make us allocate them.
+  void refuse_larger(const ModelConfig& c) const {
+    std::int64_t elements = 0;
+    for (const auto& file : files_) {
+      for (const auto& [name, entry] : file->tensors()) elements += element_count(entry.shape, entry.dtype);
+    }
+    const auto holds = [&](std::initializer_list<std::int64_t> sides) {
+      std::int64_t left = elements;
+      for (const std::int64_t side : sides) left /= side;
+      return left > 0;
+    };
+    if (holds({c.vocab, c.hidden}) && holds({c.layers, c.hidden, c.ffn}) &&
+        holds({c.layers, c.hidden, c.heads, c.head_dim})) {
+      return;
+    }
+    throw Error(
+        Status::invalid_argument,
+        fmt::format("checkpoint: {}: {}: expected a model of no more than the {} values of its tensors, got {} "
+                    "layers of {} with {} heads of {}, a feed-forward of {} and a vocabulary of {}",
+                    folder_.string(), kConfigFile, elements, c.layers, c.hidden, c.heads, c.head_dim, c.ffn, c.vocab));
   }
 
   /// A tensor that the model does not know would silently change what it computes.
@@ -173,8 +195,8 @@ void save_checkpoint(const fs::path& folder, const ModelConfig& config, const We
 
 LoadedModel load_model(const fs::path& folder, std::optional<DType> dtype) {
   LoadedModel model{read_config(folder / kConfigFile), {}};
-  // The headers come first: a config that lies about sizes must not make us allocate them.
   const WeightFiles files(folder);
+  files.refuse_larger(model.config);
   const DType target = dtype.value_or(model.config.dtype);
   model.weights = make_weights(model.config, target);
   model.config.dtype = target;

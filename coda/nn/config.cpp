@@ -10,6 +10,7 @@
 
 #include "coda/core/error.h"
 #include "coda/nn/file.h"
+#include "coda/nn/json.h"
 
 namespace coda::nn {
 namespace {
@@ -167,11 +168,11 @@ void ModelConfig::check() const {
 }
 
 ModelConfig parse_config(std::string_view json_text, std::string_view where) {
-  const json root = json::parse(json_text, nullptr, /*allow_exceptions=*/false);
+  const json root = parse_json(json_text);
   if (!root.is_object()) {
     throw Error(Status::invalid_argument,
                 fmt::format("{}: content: expected a JSON object, got {}", where,
-                            root.is_discarded() ? "text that is not JSON" : root.type_name()));
+                            root.is_discarded() ? "text that is not JSON, or nested too deep" : root.type_name()));
   }
   const Fields fields(root, std::string(where));
   const bool qwen3 = is_qwen3(fields);

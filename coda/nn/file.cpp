@@ -25,7 +25,7 @@ std::string message(int error) { return std::generic_category().message(error); 
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would make it wait
   if (fd_ < 0) fail_io("read", path_, message(errno));
   struct stat info {};
   const bool known = ::fstat(fd_, &info) == 0;

@@ -8,9 +8,7 @@
 
 namespace coda::nn {
 
-std::vector<std::int32_t> generate(const ModelConfig& config, const Weights& weights,
-                                   std::span<const std::int32_t> prompt, const GenerateOptions& options) {
-  const auto given = static_cast<std::int64_t>(prompt.size());
+void check_generate(const ModelConfig& config, std::int64_t given, const GenerateOptions& options) {
   if (given < 1 || given > config.max_positions) {
     throw Error(
         Status::invalid_argument,
@@ -19,6 +17,13 @@ std::vector<std::int32_t> generate(const ModelConfig& config, const Weights& wei
   if (options.tokens < 0) {
     throw Error(Status::invalid_argument, fmt::format("generate: tokens: expected at least 0, got {}", options.tokens));
   }
+  check_sample(options.sample);
+}
+
+std::vector<std::int32_t> generate(const ModelConfig& config, const Weights& weights,
+                                   std::span<const std::int32_t> prompt, const GenerateOptions& options) {
+  const auto given = static_cast<std::int64_t>(prompt.size());
+  check_generate(config, given, options);
   const std::int64_t capacity = given + std::min(config.max_positions - given, options.tokens);
   Decoder decoder(config, weights, capacity);
   std::vector<std::int32_t> text(prompt.begin(), prompt.end());

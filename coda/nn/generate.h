@@ -17,6 +17,9 @@ struct GenerateOptions {
   std::function<void(std::int32_t)> on_token = {};  // called as each is chosen
 };
 
+/// Throws Error(invalid_argument) for what generate() would refuse, with a prompt of so many tokens.
+void check_generate(const ModelConfig& config, std::int64_t prompt_tokens, const GenerateOptions& options);
+
 /// The tokens that follow `prompt`: a pure function of the arguments. When the text outgrows the model's positions, it
 /// goes on from the last half of them.
 std::vector<std::int32_t> generate(const ModelConfig& config, const Weights& weights,

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>

@@ -14,15 +14,12 @@
 namespace coda::nn {
 namespace {
 
-void check(std::span<const float> logits, const SampleOptions& options) {
-  const auto require = [](bool ok, const char* argument, const char* expected, auto got) {
-    if (ok) return;
-    throw Error(Status::invalid_argument, fmt::format("sample: {}: expected {}, got {}", argument, expected, got));
-  };
-  require(options.temperature >= 0 && std::isfinite(options.temperature), "temperature", "at least 0",
-          options.temperature);
-  require(options.top_k >= 0, "top_k", "at least 0", options.top_k);
-  require(options.top_p > 0 && options.top_p <= 1, "top_p", "a number above 0 and up to 1", options.top_p);
+void require(bool ok, const char* argument, const char* expected, auto got) {
+  if (ok) return;
+  throw Error(Status::invalid_argument, fmt::format("sample: {}: expected {}, got {}", argument, expected, got));
+}
+
+void check_logits(std::span<const float> logits) {
   require(!logits.empty(), "logits", "at least one", 0);
   bool any_finite = false;
   for (const float x : logits) {
@@ -34,8 +31,16 @@ void check(std::span<const float> logits, const SampleOptions& options) {
 
 }  // namespace
 
+void check_sample(const SampleOptions& options) {
+  require(options.temperature >= 0 && std::isfinite(options.temperature), "temperature", "at least 0",
+          options.temperature);
+  require(options.top_k >= 0, "top_k", "at least 0", options.top_k);
+  require(options.top_p > 0 && options.top_p <= 1, "top_p", "a number above 0 and up to 1", options.top_p);
+}
+
 std::int32_t sample(std::span<const float> logits, const SampleOptions& options, std::int64_t position) {
-  check(logits, options);
+  check_sample(options);
+  check_logits(logits);
   const auto size = static_cast<std::int64_t>(logits.size());
   const auto logit = [&](std::int32_t token) { return logits[static_cast<std::size_t>(token)]; };
   std::vector<std::int32_t> order(logits.size());

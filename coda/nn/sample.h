@@ -13,6 +13,9 @@ struct SampleOptions {
   std::uint64_t seed = 1;
 };
 
+/// Throws Error(invalid_argument) for an option that is out of range.
+void check_sample(const SampleOptions& options);
+
 /// The token at position `position` of a text: a pure function of its arguments. The filters apply in the order
 /// temperature, top-k, top-p, as in transformers; equal logits rank by index. Throws on an empty row, on NaN or +inf,
 /// and where every logit is -inf.

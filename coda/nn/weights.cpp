@@ -1,7 +1,6 @@
 #include "coda/nn/weights.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "coda/nn/convert.h"

@@ -193,6 +193,8 @@ TEST(Checkpoint, LoadsShards) {
   expect_error(Status::io_error, [&] { load_model(scratch.path()); }, "b.safetensors", "No such file");
   scratch.write("model.safetensors.index.json", R"({"weight_map":{"x":"../a.safetensors"}})");
   expect_error(Status::invalid_argument, [&] { load_model(scratch.path()); }, "weight_map", "expected a file name");
+  scratch.write("model.safetensors.index.json", "{\"weight_map\":" + std::string(1'000'000, '['));
+  expect_error(Status::invalid_argument, [&] { load_model(scratch.path()); }, "weight_map");
 }
 
 TEST(Checkpoint, TensorsThatDoNotFitTheConfigAreNamed) {
@@ -214,6 +216,11 @@ TEST(Checkpoint, TensorsThatDoNotFitTheConfigAreNamed) {
   expect_error(Status::unsupported, load, "model.layers.1.");
   with([](ModelConfig& c) { c.qk_norm = true; });
   expect_error(Status::invalid_argument, load, "q_norm.weight", "got none");
+  // Refused by their sizes, before memory is asked for.
+  for (auto side : {&ModelConfig::layers, &ModelConfig::hidden, &ModelConfig::ffn, &ModelConfig::vocab}) {
+    with([&](ModelConfig& c) { c.*side = std::numeric_limits<std::int32_t>::max(); });
+    expect_error(Status::invalid_argument, load, "config.json: expected a model of no more than", "2147483647");
+  }
   with([](ModelConfig&) {});
   load();
 }

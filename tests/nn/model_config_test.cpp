@@ -179,6 +179,9 @@ TEST(ModelConfig, TextThatIsNoObjectIsRefused) {
     expect_error(
         Status::invalid_argument, [&] { parse_config(text, "some.json"); }, "some.json", "expected a JSON object");
   }
+  const std::string open(1'000'000, '['), close(1'000'000, ']');
+  expect_error(
+      Status::invalid_argument, [&] { parse_config("{\"architectures\":" + open + close + "}"); }, "nested too deep");
   expect_error(Status::invalid_argument, [] { parse_config("{\"architectures\": [\"\xff\"]}"); }, "config.json");
   coda::testing::Scratch scratch;
   expect_error(Status::io_error, [&] { coda::nn::read_config(scratch / "none.json"); }, "none.json", "No such file");

@@ -232,12 +232,14 @@ TEST_F(TrainCommand, BadArgumentsAreErrors) {
   expect_failure(2, "train" + data() + model() + "--steps 2 --save-seconds nan --out " + path("out"),
                  {"--save-seconds", "`nan`"});
   expect_failure(2, "train" + data() + model() + "--steps 2 --seed -1 --out " + path("out"), {"--seed", "`-1`"});
-  expect_failure(2, "train" + data() + " --compare-unfused 0", {"--compare-unfused", "at least 1", "`0`"});
+  expect_failure(2, "train" + data() + " --compare-unfused 0", {"--compare-unfused", "from 1 to", "`0`"});
   expect_failure(1, "train" + data() + model() + "--steps 2 --lr-floor -0.5 --out " + path("out"),
                  {"rate_floor", "got -0.5"});
   expect_failure(1, "train --resume --out " + path("nowhere"), {"nowhere", "training.safetensors"});
   expect_failure(2, "generate", {"checkpoint"});
-  expect_failure(2, "generate -n -1 " + path("nowhere"), {"--tokens: expected a number of at least 0, got `-1`"});
+  expect_failure(2, "generate -n -1 " + path("nowhere"), {"--tokens: expected a whole number from 0 to", "`-1`"});
+  expect_failure(2, "generate -n 99999999999999999999 " + path("nowhere"), {"--tokens", "`99999999999999999999`"});
+  expect_failure(2, "generate --seed 18446744073709551616 " + path("nowhere"), {"--seed", "18446744073709551615, got"});
   expect_failure(2, "generate --ids '' " + path("nowhere"), {"--ids", "``"});
   expect_failure(2, "generate --ids 1 --seed -1 " + path("nowhere"), {"--seed", "`-1`"});
   expect_failure(1, "generate " + path("nowhere"), {"nowhere", "config.json"});
