@@ -1,7 +1,9 @@
 // Non-owning views. `MatrixOf<T>` knows its element type at compile time, `Matrix` at run time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <type_traits>
 
 #include "coda/core/types.h"
@@ -14,7 +16,8 @@ enum class Layout : std::uint8_t { nt, nn, tn };
 
 constexpr const char* name_of(Layout l) {
   constexpr const char* names[] = {"nt", "nn", "tn"};
-  return names[static_cast<int>(l)];
+  const auto i = static_cast<std::size_t>(l);
+  return i < std::size(names) ? names[i] : "no layout";
 }
 
 /// Row-major (rows, cols) view; `pitch` is the distance between two rows, in elements, at least `cols`.

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <type_traits>
 
 #include "coda/core/config.h"
@@ -92,7 +94,8 @@ constexpr std::int64_t size_of(DType t) {
 
 constexpr const char* name_of(DType t) {
   constexpr const char* names[] = {"bf16", "fp16", "fp32", "fp64", "int32", "int64"};
-  return names[static_cast<int>(t)];
+  const auto i = static_cast<std::size_t>(t);
+  return i < std::size(names) ? names[i] : "no dtype";
 }
 
 /// `dtype_of<T>`: the run-time tag of a compile-time element type.

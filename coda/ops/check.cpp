@@ -1,9 +1,16 @@
 #include "coda/ops/check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
 namespace coda::ops {
+namespace {
+
+// More than any address space has; sums of such sizes do not overflow.
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
+
+}  // namespace
 
 Check::Check(const char* operation, const Target& on) : operation_(operation) {
   if (on.backend == Backend::sm90) reach_.emplace(on.stream);
@@ -24,6 +31,9 @@ void Check::matrix(const char* name, const ConstMatrix& m, std::int64_t rows, st
   if (m.rows > 1 && m.pitch < m.cols) fail(name, "expected a pitch of at least {} elements, got {}", m.cols, m.pitch);
   if (rows > 0 && cols > 0) {
     if (!m.data) fail(name, "expected a matrix ({}, {}), got a null pointer", rows, cols);
+    if (std::max(cols, rows > 1 ? m.pitch : 0) > kMostBytes / size_of(t) / rows) {
+      fail(name, "expected less than 2^62 bytes, got {} rows with a pitch of {}", rows, m.pitch);
+    }
     const auto size = static_cast<std::uintptr_t>(size_of(t));
     if (reinterpret_cast<std::uintptr_t>(m.data) % size != 0) {
       fail(name, "expected a pointer aligned to {} bytes, got one {} bytes off", size,
@@ -39,6 +49,7 @@ void Check::vector(const char* name, const ConstVector& v, std::int64_t size, DT
   if (v.size != size) fail(name, "expected {} values, got {}", size, v.size);
   if (size > 0) {
     if (!v.data) fail(name, "expected {} values, got a null pointer", size);
+    if (size > kMostBytes / size_of(t)) fail(name, "expected less than 2^62 bytes, got {} values", size);
     const auto bytes = static_cast<std::uintptr_t>(size_of(t));
     if (reinterpret_cast<std::uintptr_t>(v.data) % bytes != 0) {
       fail(name, "expected a pointer aligned to {} bytes, got one {} bytes off", bytes,

@@ -73,7 +73,7 @@ class Check {
   /// A call allocates nothing; no operation has more arguments than this, those of a whole layer included.
   class List {
    public:
-    void add(const Named& n) { items_[static_cast<std::size_t>(size_++)] = n; }
+    void add(const Named& n) { items_.at(static_cast<std::size_t>(size_++)) = n; }
     int size() const { return size_; }
     const Named& operator[](int i) const { return items_[static_cast<std::size_t>(i)]; }
     const Named* begin() const { return items_.data(); }

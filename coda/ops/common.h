@@ -163,6 +163,15 @@ template <class T>
 #endif
 }
 
+// For what enqueues other work ahead of its first program: that there are kernels of it for products of t.
+inline void check_kernels(const Check& check, Backend backend, DType t) {
+  with_real(t, [&]<class T>(T) {
+    if constexpr (!kOnSm90<T>) {
+      if (backend == Backend::sm90) refuse_sm90<T>(check);
+    }
+  });
+}
+
 // Memory that an operation needs between its steps, where it runs; values are undefined at first.
 template <class X>
 class Temporary {

@@ -1,6 +1,9 @@
 // Plain, activated and gated linear layers, and the residual stream.
 #include "coda/programs/gemm.h"
 
+#include <iterator>
+#include <string>
+
 #include "coda/backend/sm90/blas.h"
 #include "coda/ops/common.h"
 #include "coda/programs/activation.h"
@@ -10,17 +13,23 @@ namespace coda::ops {
 
 const char* name_of(Activation f) {
   constexpr const char* names[] = {"identity", "silu", "gelu_erf", "gelu_tanh", "relu", "relu_squared"};
-  return names[static_cast<int>(f)];
+  const auto i = static_cast<std::size_t>(f);
+  return i < std::size(names) ? names[i] : "no activation";
 }
 const char* name_of(Glu f) {
   constexpr const char* names[] = {"swiglu", "geglu_erf", "geglu_tanh", "reglu"};
-  return names[static_cast<int>(f)];
+  const auto i = static_cast<std::size_t>(f);
+  return i < std::size(names) ? names[i] : "no gated function";
 }
 
 std::int64_t tiles_n(std::int64_t n, Backend backend) {
   return backend == Backend::sm90 ? sm90::tiles_n(n) : cpu::tiles_n(n);
 }
 std::int64_t head_tiles_n(std::int64_t n, std::int64_t head_dim, Backend backend) {
+  if (head_dim < 1) {
+    throw Error(Status::invalid_argument,
+                "head_tiles_n: head_dim: expected at least 1 column, got " + std::to_string(head_dim));
+  }
   const std::int64_t tile =
       backend == Backend::sm90 ? sm90::tile_n_for_heads(head_dim) : cpu::tile_n_for_heads(head_dim);
   return (n + tile - 1) / tile;

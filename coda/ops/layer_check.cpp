@@ -132,11 +132,7 @@ class LayerCheck {
 
   /// Last of all: the memory for temporaries, and that no two arguments share theirs.
   const LayerShape& finish(std::span<std::byte> workspace, std::int64_t (*bytes)(const LayerShape&)) {
-    with_real(shape_.dtype, [&]<class T>(T) {
-      if constexpr (!kOnSm90<T>) {
-        if (shape_.backend == Backend::sm90) refuse_sm90<T>(check_);
-      }
-    });
+    check_kernels(check_, shape_.backend, shape_.dtype);
     if (!workspace.empty()) {
       constexpr std::uintptr_t kAlignment = 64;
       const std::int64_t needed = bytes(shape_);

@@ -22,6 +22,12 @@ void check_transform(const Check& check, const LogitTransform& t, DType stats) {
   if (!(cap >= 0 && std::isfinite(cap)) || (cap == 0 && t.cap != 0)) {
     check.fail("transform.cap", "expected 0 (none) or a positive number in {}, got {}", coda::name_of(stats), t.cap);
   }
+  // What the programs multiply with.
+  const double ratio = cap == 0 ? 0 : scalar_in(stats, scale / cap);
+  if (!std::isfinite(ratio) || (ratio == 0 && cap != 0 && scale != 0)) {
+    check.fail("transform", "expected a scale / cap that is a number in {}, got {} / {}", coda::name_of(stats), t.scale,
+               t.cap);
+  }
 }
 void check_options(const Check& check, const CrossEntropy& o) {
   if (!(o.label_smoothing >= 0 && o.label_smoothing < 1)) {
@@ -207,6 +213,7 @@ void cross_entropy_backward(const CrossEntropyBackward& args) {
   check.operand("dloss", args.dloss);
   check.output("dz", args.dz);
   check.no_overlap();
+  check_kernels(check, args.on.backend, t0);
   with_real(t0, [&](auto t) {
     using T = decltype(t);
     using Acc = acc_t<T>;
@@ -234,6 +241,7 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
   check.output("lse", args.lse);
   check.output("loss", args.loss);
   check.no_overlap();
+  check_kernels(check, args.on.backend, p.t);
   const auto run = [&](auto acc) {
     using Acc = decltype(acc);
     const std::int64_t tiles = tiles_n(p.n, args.on.backend), part = p.m * tiles;
@@ -258,7 +266,7 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
                   .logit_sum = logit_sum,
                   .target = args.target,
                   .target_logit = target_logit,
-                  .vocabulary = p.n,
+                  .vocabulary = std::max<std::int64_t>(p.n, 1),  // without one all rows are ignored
                   .options = args.options,
                   .lse = args.lse,
                   .loss = args.loss,
@@ -294,6 +302,7 @@ void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args) {
   check.output("row_dot", args.row_dot);
   check.output("row_udz", args.row_udz);
   check.no_overlap();
+  check_kernels(check, args.on.backend, p.t);
   if (p.m == 0) return;
   with_real(p.t, [&](auto t) {
     using T = decltype(t);

@@ -9,6 +9,7 @@
 // pre-activations, gradients) may be overwritten in place by an output of the same shape; nothing else may overlap.
 // Tokens, targets and positions are checked on the CPU. On a device they are not looked at before the kernel runs: one
 // that is out of range is skipped there or gives NaN, and nothing outside of the arguments is read or written.
+// Values below the smallest normal number may be stored as 0 (bf16, where the CPU has instructions for it).
 // Formulas are those of the CODA paper (arXiv 2605.19269) unless said otherwise.
 #pragma once
 
@@ -311,7 +312,8 @@ struct RopeBackward {
 };
 void rope_backward(const RopeBackward& args);
 
-/// Column blocks of the partial results of qknorm_rope_backward, whose blocks are whole heads.
+/// Column blocks of the partial results of qknorm_rope_backward, whose blocks are whole heads. Throws
+/// Error(invalid_argument) if head_dim is less than 1.
 std::int64_t head_tiles_n(std::int64_t n, std::int64_t head_dim, Backend backend = Backend::cpu);
 
 /// Backward of gemm_norm_qknorm_rope from its preact and dy. dot's partial results have head_tiles_n columns. dweight
@@ -361,7 +363,8 @@ struct SumColumns {
 };
 void sum_columns(const SumColumns& args);
 
-/// dq_weight[d] and dk_weight[d] = beta * itself + the sum of partial (tiles_m, N) over its rows and heads.
+/// dq_weight[d] and dk_weight[d] = beta * itself + the sum of partial (tiles_m, N) over its rows and heads. beta 0
+/// or 1.
 struct HeadWeightGradient {
   ConstMatrix partial;
   Heads heads = {};

@@ -3,9 +3,12 @@
 
 #include <cmath>
 
+#include "coda/backend/sm90/config.h"
 #include "coda/ops/common.h"
 
 namespace coda::ops {
+
+static_assert(cpu::kMaxTileN == sm90::kMaxTileN, "heads that both backends take");
 
 std::int64_t check_heads(Check& check, const Target& on, const Heads& h, std::int64_t m, std::int64_t n, DType stats) {
   if (h.q < 0 || h.k < 0 || h.v < 0)

@@ -116,6 +116,7 @@ void head_weight_gradient(const HeadWeightGradient& args) {
   }
   check.vector("dq_weight", args.dq_weight, h.head_dim, stats);
   check.vector("dk_weight", args.dk_weight, h.head_dim, stats);
+  check_beta(check, args.beta);
   check.operand("partial", args.partial);
   check.output("dq_weight", args.dq_weight);
   check.output("dk_weight", args.dk_weight);

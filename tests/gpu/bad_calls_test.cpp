@@ -147,6 +147,42 @@ TEST_F(Plain, TypesThatHopperDoesNotMultiplyAreRefused) {
   sm90::synchronize();
 }
 
+/// These do something else ahead of their first product.
+TEST_F(Plain, TypesThatHopperDoesNotMultiplyAreRefusedBeforeTheLossEnqueuesAnything) {
+  const Stream stream;
+  for (const DType t : {DType::fp32, DType::fp64}) {
+    const Vector target{a_.data(), DType::int32, kSize}, row{b_.data(), t, kSize}, lse{out_.data(), t, kSize};
+    const ops::Target on{ops::Backend::sm90, stream.get()};
+    const std::pair<const char*, std::function<void()>> calls[] = {
+        {"cross_entropy_backward",
+         [&] {
+           ops::cross_entropy_backward(
+               {.preact = matrix(a_, t), .target = target, .lse = row, .dloss = row, .dz = matrix(out_, t), .on = on});
+         }},
+        {"linear_cross_entropy",
+         [&] {
+           ops::linear_cross_entropy(
+               {.a = matrix(a_, t), .weight = matrix(b_, t), .target = target, .lse = lse, .on = on});
+         }},
+        {"linear_cross_entropy_backward",
+         [&] {
+           ops::linear_cross_entropy_backward({.a = matrix(a_, t),
+                                               .weight = matrix(b_, t),
+                                               .target = target,
+                                               .lse = row,
+                                               .dloss = row,
+                                               .da = matrix(out_, t),
+                                               .on = on});
+         }},
+    };
+    for (const auto& [name, bad] : calls) {
+      std::string text;
+      EXPECT_EQ(nodes_enqueued(stream, [&] { text = message_of(bad); }), 0) << name;
+      EXPECT_EQ(text.rfind(std::string(name) + ": on.backend: expected cpu for " + name_of(t), 0), 0u) << text;
+    }
+  }
+}
+
 TEST_F(Plain, LayoutsAndBackendsThatAreNoneAreRefused) {
   ops::Gemm bad = call(DType::bf16);
   bad.layout = static_cast<Layout>(7);

@@ -30,6 +30,7 @@ class BadCalls {
   BadCalls& matrix(const char* name, At at, bool required, bool fixed = true) {
     using Spoil = std::function<void(Call&)>;
     add(name, "got int32", [at](Call& x) { at(x).dtype = DType::int32; });
+    add(name, "got no dtype", [at](Call& x) { at(x).dtype = static_cast<DType>(200); });
     add(name, "bytes off", [at](Call& x) { shift(at(x).data, 1); });
     add(name, "at least 0", Spoil([at](Call& x) { at(x).rows = -1; }));
     add(name, "at least 0", Spoil([at](Call& x) { at(x).cols = -1; }));
@@ -40,7 +41,10 @@ class BadCalls {
     if (required) add(name, "null pointer", [at](Call& x) { at(x).data = nullptr; });
     Case c = fresh();
     Call probe = make_(c);
-    if (at(probe).rows > 1) add(name, "pitch", [at](Call& x) { at(x).pitch = at(x).cols - 1; });
+    if (at(probe).rows > 1) {
+      add(name, "pitch", [at](Call& x) { at(x).pitch = at(x).cols - 1; });
+      add(name, "2^62 bytes", [at](Call& x) { at(x).pitch = std::int64_t{1} << 60; });
+    }
     return *this;
   }
   template <class At>

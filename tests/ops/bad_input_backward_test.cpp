@@ -15,6 +15,8 @@ void add_transform(BadCalls<Call>& bad) {
   bad.add("transform.cap", "got nan", [](Call& x) { x.transform.cap = std::nan(""); });
   bad.add("transform.cap", "got inf", [](Call& x) { x.transform.cap = HUGE_VAL; });
   bad.add("transform.cap", "in fp32, got 1e-50", [](Call& x) { x.transform.cap = 1e-50; });
+  bad.add("transform", "in fp32, got 1e+30 / 1e-30", [](Call& x) { x.transform = {1e30, 1e-30}; });
+  bad.add("transform", "in fp32, got 1e-30 / 1e+30", [](Call& x) { x.transform = {1e-30, 1e30}; });
   bad.add("transform.scale", "got nan", [](Call& x) { x.transform.scale = std::nan(""); });
   bad.add("transform.scale", "in fp32, got 1e+50", [](Call& x) { x.transform.scale = 1e50; });
 }
@@ -339,6 +341,18 @@ TEST(Overlap, TakesAnyPitchOfOneRow) {
   EXPECT_EQ(mean[0], 3);
   EXPECT_NO_THROW(ops::gemm_lse({.a = a_, .b = b_, .max = one(max, 7), .sum = one(sum, 2)}));
   EXPECT_EQ(max[0], 2);
+}
+
+TEST(BadInput, OfHeadTilesIsNamed) {
+  for (const std::int64_t head_dim : {0, -4}) {
+    try {
+      ops::head_tiles_n(16, head_dim);
+      ADD_FAILURE() << head_dim;
+    } catch (const Error& e) {
+      EXPECT_EQ(std::string(e.what()),
+                "head_tiles_n: head_dim: expected at least 1 column, got " + std::to_string(head_dim));
+    }
+  }
 }
 
 TEST(Overlap, AllowsColumnSlicesOfOneBuffer) {

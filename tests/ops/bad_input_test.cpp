@@ -1,4 +1,6 @@
 // Bad calls of the forward operations and the small reductions.
+#include <limits>
+
 #include "tests/ops/bad_calls.h"
 
 namespace coda::test {
@@ -216,6 +218,8 @@ TEST(BadInput, OfTheSmallReductionsIsNamed) {
   BadCalls<ops::SumColumns> columns("sum_columns", ops::sum_columns, [](Case& c) {
     return ops::SumColumns{.partial = c.in(Mat(4, 3), DType::fp32), .out = c.out_vec("out", 3, DType::fp32)};
   });
+  // No partial result says how many rows there should be.
+  columns.add("partial", "2^62 bytes", [](auto& x) { x.partial.rows = std::numeric_limits<std::int64_t>::max(); });
   columns.add("beta", "got 0.5", [](auto& x) { x.beta = 0.5; });
   columns.add("beta", "got nan", [](auto& x) { x.beta = std::nan(""); });
   columns.matrix("partial", AT(partial), true, false).vector("out", AT(out), true).overlap("out", AT(out), AT(partial));
@@ -226,6 +230,8 @@ TEST(BadInput, OfTheSmallReductionsIsNamed) {
                                    .dq_weight = c.out_vec("dq", 2, DType::fp32),
                                    .dk_weight = c.out_vec("dk", 2, DType::fp32)};
   });
+  weights.add("beta", "got 0.5", [](auto& x) { x.beta = 0.5; });
+  weights.add("beta", "got nan", [](auto& x) { x.beta = std::nan(""); });
   weights.matrix("partial", AT(partial), true, false)
       .vector("dq_weight", AT(dq_weight), true)
       .vector("dk_weight", AT(dk_weight), true);

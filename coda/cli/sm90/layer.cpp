@@ -103,7 +103,7 @@ class LayerArguments {
   std::vector<DeviceBuffer> memory_;
 };
 
-/// Products one after the other, each with its own best algorithm.
+/// Products one after the other, each with the first choice of cuBLASLt's heuristic.
 class Products {
  public:
   void add(const ConstMatrix& a, const ConstMatrix& b, Layout layout, const Matrix& memory) {
