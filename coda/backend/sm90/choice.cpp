@@ -150,7 +150,8 @@ struct Loaded {
   UserTable user;
 };
 const Loaded& loaded() {
-  static const Loaded once = [] {
+  // Never freed: threads may outlive main, and kernels keep spans into it.
+  static const Loaded& once = *new Loaded([] {
     Loaded l;
     for (const char* text : detail::kShippedTables) l.table.add(text, "the table that ships with the library");
     const char* path = std::getenv("CODA_TUNING");
@@ -163,7 +164,7 @@ const Loaded& loaded() {
       std::fprintf(stderr, "coda: warning: CODA_TUNING: %s; the file is not used\n", e.what());
     }
     return l;
-  }();
+  }());
   return once;
 }
 
@@ -299,14 +300,15 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
   if (!sides_fit(n, k)) {
     return refuse("fused kernels take N and K that are multiples of 8, since the copy engine moves 16 bytes at least");
   }
-  if (head_dim % 32 != 0)
+  const bool has_heads = program == "gemm_rms_rope" || program == "gemm_rms_qknorm_rope";
+  if (has_heads && head_dim % 32 != 0)
     return refuse("fused kernels take heads of a multiple of 32 columns, not " + number(head_dim));
   if (program == "gemm_rms_qknorm_rope" && head_dim > 0 && kTileN % head_dim != 0) {
     return refuse("the norm of a head needs tiles of whole heads: of 32, 64 or 128 columns, not " + number(head_dim));
   }
 
   const Rule& rule = fused->rule;
-  const auto part = table().part(fused->measured_as.empty() ? program : fused->measured_as, layout);
+  const auto part = table().part(measured_as(program), layout);
   x.entry = find(part, table().nearest(device), m, n, k);
   if (x.entry && x.entry->choice.config >= fused->configurations) x.entry = nullptr;
   if (x.entry) {

@@ -116,6 +116,12 @@ constexpr const FusedProgram* find_fused(std::string_view name) {
   return nullptr;
 }
 
+/// The name that a program's measurements have.
+constexpr std::string_view measured_as(std::string_view name) {
+  const FusedProgram* p = find_fused(name);
+  return p && !p->measured_as.empty() ? p->measured_as : name;
+}
+
 /// The copy engine clips a row only at 16 bytes, and a fused kernel multiplies at least once.
 constexpr bool sides_fit(std::int64_t n, std::int64_t k) { return k > 0 && k % 8 == 0 && n % 8 == 0; }
 

@@ -184,9 +184,6 @@ CODA_DEVICE void transpose_halves_in_quad(std::uint32_t (&w)[2], int q) {
 // into one run.
 template <class G, class T, Width W>
 inline constexpr int kChunkBytes = kChunk<G, W> * static_cast<int>(sizeof(T));
-/// Bytes of one access in a quad: what the rows of a port's matrix are aligned to.
-template <class T, Width W>
-inline constexpr int kRunBytes = kChunkBytes<Quad, T, W> < 8 ? 8 : kChunkBytes<Quad, T, W>;
 
 /// The first column that lane q stores of a patch.
 template <class T, Width W>

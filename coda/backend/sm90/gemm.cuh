@@ -92,7 +92,7 @@ std::pair<void*, std::int64_t> carried_matrix(const Program& program, std::int64
 /// Counts for a launch whose clusters take so many tiles each, if they would drift apart. Of this source: each has its
 /// own.
 static PaceCounts* pace_of(const Call& call, const Device& device, int tiles) {
-  constexpr int kLeastTiles = 8, kFastMemory = 4200;  // between an H100's 3352 GB/s and an H200's 4917
+  constexpr int kLeastTiles = 8, kFastMemory = 4200;  // between an H100's 3352 GB/s and an H200's 4814 or more
   if (device.chip.memory_gbs >= kFastMemory || tiles < kLeastTiles) return nullptr;
   static std::array<std::atomic<PaceCounts*>, kMaxDevices> known{};
   static std::atomic<unsigned> next{0};
@@ -237,7 +237,7 @@ bool launch_chosen(const Call& call, const Device& device, MatrixOf<const T> a, 
   if constexpr (constexpr PortMask kOptional = Tuning<Program>::kOptional; kOptional != 0) {
     prepare<typename KernelTypes<T, Program, kOptional, L, Configs>::Kernel...>(call, device);
   }
-  static const std::span<const Entry> measured = table().part(kName<Program>, L);
+  static const std::span<const Entry> measured = table().part(measured_as(kName<Program>), L);
   const Choice choice =
       choose(measured, kRule<Program>, sizeof...(Configs), call.m, call.n, call.k, table().nearest(device.chip));
   if (choice.way == Way::unfused) return false;

@@ -9,8 +9,12 @@ struct Tuning<GemmNormGlu<T, RmsScale<T>, F>> : Tuning<void> {
   static constexpr Layouts kLayouts = kForward;
 };
 
-template <class T, class F>
-inline constexpr std::string_view kName<GemmNormGlu<T, RmsScale<T>, F>> = "gemm_rms_swiglu";
+template <class T>
+inline constexpr std::string_view kName<GemmNormGlu<T>> = "gemm_rms_swiglu";
+template <class T>
+inline constexpr std::string_view kName<GemmNormGlu<T, RmsScale<T>, GeGluTanh>> = "gemm_rms_geglu_tanh";
+template <class T>
+inline constexpr std::string_view kName<GemmNormGlu<T, RmsScale<T>, ReGlu>> = "gemm_rms_reglu";
 
 #define PROGRAMS(T)                                                   \
   template struct Product<T, GemmNormGlu<T>>;                         \

@@ -13,8 +13,12 @@ struct Tuning<GemmGluBackward<T, F>> : Tuning<void> {
   static constexpr Layouts kLayouts = kBackward;
 };
 
-template <class T, class F>
-inline constexpr std::string_view kName<GemmGluBackward<T, F>> = "gemm_swiglu_backward";
+template <class T>
+inline constexpr std::string_view kName<GemmGluBackward<T>> = "gemm_swiglu_backward";
+template <class T>
+inline constexpr std::string_view kName<GemmGluBackward<T, GeGluTanh>> = "gemm_geglu_tanh_backward";
+template <class T>
+inline constexpr std::string_view kName<GemmGluBackward<T, ReGlu>> = "gemm_reglu_backward";
 
 #define PROGRAMS(T)                                          \
   template struct Product<T, GemmGluBackward<T>>;            \

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "coda/backend/sm90/enqueue.cuh"
 #include "coda/backend/sm90/launch.cuh"

@@ -42,8 +42,8 @@ struct Device {
   int number = 0;
   Chip chip;
 };
-/// The bandwidth of a device's memory, from the clock and the width of its bus: 3352 GB/s of an H100, 4917 of an H200.
-/// 0 if CUDA does not tell.
+/// The bandwidth of a device's memory, from the clock and the width of its bus: 3352 GB/s of an H100, 4814 or 4917 of
+/// an H200. 0 if CUDA does not tell.
 int memory_gbs(int device);
 inline constexpr int kMaxDevices = 64;
 /// The current device, asked for its properties once; throws Error(unsupported) unless it is of compute capability 9.0.

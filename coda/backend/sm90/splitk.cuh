@@ -6,7 +6,6 @@
 #include <cutlass/arch/barrier.h>
 #include <cutlass/cutlass.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cute/arch/cluster_sm90.hpp>
 #include <cute/tensor.hpp>
