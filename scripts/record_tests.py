@@ -39,7 +39,7 @@ def records_of(lines: list[str]) -> list[dict]:
     found: list[dict] = []
     for line in lines:
         if line.startswith(BROKEN):
-            next(r for r in found if r["what"] == "tests")["broken"] = line.removeprefix(BROKEN).split()
+            next(r for r in found if r["what"] == "tests")["broken"] = line.removeprefix(BROKEN).split(",")
         for what, pattern in LINES.items():
             match = re.match(pattern, line)
             if not match:

@@ -234,9 +234,13 @@ std::vector<Program> programs() {
     all.insert(all.end(), part.begin(), part.end());
   }
   // For a quick look at some of them.
-  if (const char* names = std::getenv("CODA_TEST_PROGRAMS")) {
-    const std::string wanted = "," + std::string(names) + ",";
-    std::erase_if(all, [&](const Program& p) { return wanted.find("," + std::string(p.name) + ",") == wanted.npos; });
+  if (const char* names = std::getenv("CODA_TEST_PROGRAMS"); names && *names) {
+    const bool others = *names == '-';
+    const std::string listed = "," + std::string(names + (others ? 1 : 0)) + ",";
+    std::erase_if(all, [&](const Program& p) {
+      const bool found = listed.find("," + std::string(p.name) + ",") != listed.npos;
+      return found == others;
+    });
   }
   return all;
 }

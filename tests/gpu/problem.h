@@ -218,7 +218,7 @@ std::span<const Program> forward_programs();
 std::span<const Program> loss_programs();
 std::span<const Program> backward_programs();
 std::span<const Program> small_programs();
-/// All of them, or those that CODA_TEST_PROGRAMS names, with commas between them.
+/// All of them, or those that CODA_TEST_PROGRAMS names, with commas between them, or behind a `-` all but those.
 std::vector<Program> programs();
 
 Problem draw(const Program& program, int variant, const Options& options, const Shape& shape);

@@ -155,7 +155,8 @@ std::string compare_slot(const Problem& p, const Slot& s, const Mat& got, const 
   }
   double magnitude = most;
   if (const double terms = s.magnitude ? s.magnitude(all) : 0; std::isfinite(terms)) magnitude = std::max(most, terms);
-  double bound = 2 * chain_error + ulp_at(type, most) + 64 * std::ldexp(magnitude, -23);
+  const double units = std::max(64., static_cast<double>(p.shape.k) / 16);
+  double bound = 2 * chain_error + ulp_at(type, most) + units * std::ldexp(magnitude, -23);
   if (s.of_short) bound += std::ldexp(magnitude, p.type == DType::fp16 ? -11 : -8);
   if (std::isnan(bound)) bound = 0;
   for (std::int64_t i = 0; i < got.rows; ++i) {

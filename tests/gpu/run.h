@@ -94,7 +94,8 @@ Expected expected_of(const Problem& problem);
 
 /// Empty, or the first output that is off. On exact inputs a linear output must be equal to the CPU's. Any other may
 /// differ from fp64 by twice as much as the CPU's largest difference, one unit in the last place at the output's scale,
-/// and 64 units of fp32 at the scale of the terms that it is made of. Infinities and NaN must be where fp64 has them.
+/// and 64 units of fp32 at the scale of the terms that it is made of, or one for each 16 of K if these are more: so
+/// often tensor cores cut off what they add up. Infinities and NaN must be where fp64 has them.
 std::string compare(const Problem& problem, const std::vector<Mat>& got, const Expected& expected);
 
 /// Runs it on Hopper and compares: empty, or what is wrong.
