@@ -1,5 +1,5 @@
 // A program of one's own: y = silu(x W^T + bias) and, on the way, the largest |y| of each row, which an int8 quantiser
-// wants next. README.md shows this file from here to main().
+// wants next. README.md shows the program and the call.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

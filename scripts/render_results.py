@@ -48,21 +48,28 @@ def kernel_section(run: dict, peers: dict | None) -> list[str]:
                 cells.append(" / ".join(f"{x:.2f}" if x else "-" for x in found) if any(found) else "")
             rows.append(cells)
     text = (
-        f"Speed on an {run['device']} relative to the **bare** product of the same M = N = K by cuBLASLt, bf16 (1.00: the "
-        "epilogue is free). GPU time by graph replay, L2 flushed, interleaved, medians of up to 40 behind 400 ms of the same, "
+        f"Speed on an {run['device']} relative to the **bare** product of the same M = N = K by cuBLASLt's own choice of an "
+        "algorithm, bf16. At 1.00 what a program does beside its product costs no time; `gemm` alone is cuBLASLt with the "
+        "fastest algorithm that `coda tune` found. GPU time by graph replay, L2 flushed, interleaved, medians of up to 40 behind 400 ms of the same, "
         f"so that clocks are those of sustained work; driver {run['driver']}, CUDA {run['cuda']}, CUTLASS {run['cutlass']}, "
         f"commit {run['commit']}; `scripts/gpu_bench.sh` measures it again."
     )
     if peers:
         versions = "; ".join(dict.fromkeys(p["version"] for p in peers["peers"]))
         layouts = ", all in A·Bᵀ" if all(r.get("layout", "nt") == "nt" for r in peers["records"]) else ""
-        text += f" Peers on an {peers['device']}, {peers['date']}, in a run of their own{layouts}: {versions}."
+        how = "" if "commit" in peers else " and not by `--peers`"
+        text += f" Peers on an {peers['device']}, {peers['date']}, in a run of their own{how}{layouts}: {versions}."
         for peer, programs_of in peers.get("differs", {}).items():
             text += f" {peer}: " + "; ".join(f"`{p}` {what}" for p, what in programs_of.items()) + "."
     lines = wrapped(text)
     sizes_text = " / ".join(str(size) for size in sizes)
     head = ["program", "product"] + [str(size) for size in sizes] + [f"{peer}: {sizes_text}" for peer in peer_names]
-    return lines + image("kernels", "Speed of each program relative to the bare product") + table(head, rows) + [""]
+    legend = [
+        "",
+        "`gemm_bias` is `gemm` with one; `without_preact`, `without_logits`: what training would keep is not stored; `gelu`: by",
+        "tanh; `gemm_weight_gradient`: `gemm` that adds to fp32.",
+    ]
+    return lines + image("kernels", "Speed of each program relative to the bare product") + table(head, rows) + legend + [""]
 
 
 def model_section(run: dict) -> list[str]:
