@@ -60,7 +60,7 @@ fi
 
 fuzz() {
   local cases=$1 first=$2 processes each from pids=() status=0
-  processes=$(($(nproc) / 2))
+  processes=$(($(env -u OMP_NUM_THREADS nproc) / 2)) # nproc minds it
   ((processes = processes > 8 ? 8 : processes < 1 ? 1 : processes))
   each=$(((cases + processes - 1) / processes))
   for ((from = first; from < first + cases; from += each)); do
