@@ -213,7 +213,19 @@ def other_device_section(run: dict) -> list[str]:
     return wrapped(text)
 
 
-def cpu_section(run: dict) -> list[str]:
+def cpu_section(runs: list[dict]) -> list[str]:
+    of = "; ".join(f"{run['device']}, commit {run['commit']}" for run in runs)
+    lines = wrapped(
+        f"On CPUs ({of}; {runs[0]['library']}, bf16): speed relative to the bare product / relative to the unfused chain "
+        "(that product and one more pass). With AMX the product is so short that the epilogue's arithmetic shows. "
+        "`coda bench` measures it again."
+    )
+    for run in runs:
+        lines += cpu_table(run)
+    return lines
+
+
+def cpu_table(run: dict) -> list[str]:
     ratio = {(r["program"], r["layout"], r["shape"][0]): r for r in run["records"]}
     columns = [(layout, size) for layout in ("nt", "nn") for size in (1024, 2048)]
     rows = []
@@ -227,13 +239,8 @@ def cpu_section(run: dict) -> list[str]:
     ):
         cells = [ratio[program, layout, size] for layout, size in columns]
         rows.append([f"`{program}`"] + [f"{c['bare_over_fused']:.2f} / {c['unfused_over_fused']:.2f}" for c in cells])
-    lines = [
-        f"On a CPU ({run['device']}; {run['library']}, bf16): speed relative to the bare",
-        "product / relative to the unfused chain (that product and one more pass). With AMX the product is so short that the",
-        f"epilogue's arithmetic shows. Commit {run['commit']}; `coda bench` measures it again.",
-        "",
-    ]
-    return lines + table(["program"] + [f"{LAYOUTS[layout]} {size}" for layout, size in columns], rows) + [""]
+    head = [f"{run['threads']} threads"] + [f"{LAYOUTS[layout]} {size}" for layout, size in columns]
+    return table(head, rows) + [""]
 
 
 def results() -> str:
@@ -252,8 +259,8 @@ def results() -> str:
         lines += other_device_section(other)
     if tests := load("tests.json"):
         lines += tests_section(tests)
-    if cpu := load("kernels.json", "xeon-amx-2cores"):
-        lines += cpu_section(cpu)
+    if cpus := [run for name in ("xeon-amx-16cores", "xeon-amx-2cores") if (run := load("kernels.json", name))]:
+        lines += cpu_section(cpus)
     return "\n".join(lines).rstrip()
 
 

@@ -86,11 +86,12 @@ Folds folds_of(const P& program) {
 
 /// Runs `program` on the product of a and b, which the layout reads as in `Layout`. T is bf16, fp16, float or double,
 /// accumulated in float (double for double). K = 0 gives a product of zeros; M = 0 or N = 0 does nothing.
-/// Results are bitwise the same for any number of threads. Few rows (up to 512 in bf16) or tiles (fewer than 16) may
-/// take another of oneDNN's kernels than many, so a row's last bits may depend on M, never on what the other rows hold.
+/// Results are bitwise the same for any number of threads. Few rows (up to 512 in bf16) or tiles (fewer than 16, or 32
+/// where the program folds rows) may take another of oneDNN's kernels than many, so a row's last bits may depend on M,
+/// never on what the other rows hold.
 /// Throws Error(invalid_argument) if the shapes do not fit each other; pointers and pitches are taken as they are (the
-/// checked calls of coda/ops look at all of them). Outputs must not overlap inputs that other
-/// tiles still read: a residual may be overwritten in place, an operand of the product may not.
+/// checked calls of coda/ops look at all of them). Outputs must not overlap inputs that other tiles still read: a
+/// residual may be overwritten in place, an operand of the product may not.
 template <class T, Program P>
 void gemm(MatrixOf<T> a, MatrixOf<T> b, const P& program, Layout layout = Layout::nt) {
   using Acc = acc_t<T>;
