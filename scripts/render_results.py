@@ -69,7 +69,13 @@ def kernel_section(run: dict, peers: dict | None) -> list[str]:
         "`gemm_bias` is `gemm` with one; `without_preact`, `without_logits`: what training would keep is not stored; `gelu`: by",
         "tanh; `gemm_weight_gradient`: `gemm` that adds to fp32.",
     ]
-    return lines + image("kernels", "Speed of each program relative to the bare product") + table(head, rows) + legend + [""]
+    return (
+        lines
+        + image("kernels", "Speed of each program relative to the bare product")
+        + table(head, rows)
+        + legend
+        + [""]
+    )
 
 
 def model_section(run: dict) -> list[str]:

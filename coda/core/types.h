@@ -98,6 +98,21 @@ constexpr const char* name_of(DType t) {
   return i < std::size(names) ? names[i] : "no dtype";
 }
 
+/// Calls f with a value of the type that the tag names: bf16, fp16, fp32 or fp64. No other tag may come here.
+template <class F>
+void with_real(DType t, F&& f) {
+  switch (t) {
+    case DType::bf16:
+      return f(bf16{});
+    case DType::fp16:
+      return f(fp16{});
+    case DType::fp32:
+      return f(float{});
+    default:
+      return f(double{});
+  }
+}
+
 /// `dtype_of<T>`: the run-time tag of a compile-time element type.
 template <class T>
 inline constexpr DType dtype_of = [] {

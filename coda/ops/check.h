@@ -126,19 +126,4 @@ void check_targets(Check& check, const Target& on, const ConstVector& target, st
 void check_transform(const Check& check, const LogitTransform& t, DType stats);
 void check_options(const Check& check, const CrossEntropy& o);
 
-/// Calls f with a value of the element type that the tag names; the dtype was checked to be real.
-template <class F>
-void with_real(DType t, F&& f) {
-  switch (t) {
-    case DType::bf16:
-      return f(bf16{});
-    case DType::fp16:
-      return f(fp16{});
-    case DType::fp32:
-      return f(float{});
-    default:
-      return f(double{});
-  }
-}
-
 }  // namespace coda::ops

@@ -16,19 +16,6 @@ constexpr std::int64_t kColumnBlock = 256;
 // room for.
 constexpr std::int64_t kVectorBlock = 2048;
 
-template <class F>
-void with_element(DType t, const F& f) {
-  switch (t) {
-    case DType::bf16:
-      return f(bf16{});
-    case DType::fp16:
-      return f(fp16{});
-    case DType::fp32:
-      return f(float{});
-    default:
-      return f(double{});
-  }
-}
 /// To float by rounding to odd: to the odd one of its neighbours where x is none of them. A second rounding, to 16
 /// bits, then gives what one alone would (Boldo and Melquiond, 2008).
 float rounded_to_odd(double x) {
@@ -48,14 +35,14 @@ To rounded(From x) {
 /// out[i] = x[first + i] for `count` elements.
 template <class Real>
 void load_block(const ConstVector& x, std::int64_t first, std::int64_t count, Real* out) {
-  with_element(x.dtype, [&](auto element) {
+  with_real(x.dtype, [&](auto element) {
     const auto* in = static_cast<const decltype(element)*>(x.data) + first;
     for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<Real>(in[i]);
   });
 }
 template <class Real>
 void store_block(const Real* in, std::int64_t first, std::int64_t count, const Vector& x) {
-  with_element(x.dtype, [&](auto element) {
+  with_real(x.dtype, [&](auto element) {
     using T = decltype(element);
     T* out = static_cast<T*>(x.data) + first;
     for (std::int64_t i = 0; i < count; ++i) out[i] = rounded<T>(in[i]);

@@ -152,7 +152,7 @@ class Epilogue {
   };
   static constexpr int kOfRoom = kLate > 0 ? 2 * Room::kBytes / kSubtileBytes : 1;  // late subtiles
   static constexpr int kRooms = (kLate + kOfRoom - 1) / kOfRoom;
-  static_assert(kLate == 0 || (Config::kM == Config::kN && Room::kBytes % kSubtileBytes == 0));
+  static_assert(kLate == 0 || (Config::kM == Config::kN && kOfRoom / 2 * kSubtileBytes == Room::kBytes));
 
   /// One warp, ahead of the tile's epilogue: has the loads brought for the block's i-th tile, tile (m, n) of the
   /// matrix; those of its last but for the late ones.
