@@ -188,6 +188,62 @@ TEST(Program, MayHoldEveryKindOfPort) {
   }
 }
 
+/// Two values into each reduction, or none.
+struct ReducesTwice {
+  bool does = true;
+  ReduceN<Sum> along = {};
+  ReduceM<Sum> down = {};
+  ReduceM<AbsMax> largest = {};
+
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto acc) const {
+    if (!does) return;
+    for (const auto& x : {acc, acc * 2}) tile.reduce(along, x), tile.reduce(down, x), tile.reduce(largest, x);
+  }
+};
+
+TEST(Reduction, TakesAllThatIsReducedAndIsNeutralWithout) {
+  constexpr std::int64_t m = 259, n = 300, k = 8, tn = cpu::tiles_n(n), tm = cpu::tiles_m(m);
+  Random random(5);
+  const Mat a = integer_mat(random, m, k, -3, 3), b = integer_mat(random, n, k, -3, 3);
+  auto a_ = floats<bf16>(a), b_ = floats<bf16>(b);
+  const Mat acc = reference::product({a, b, reference::Layout::abt});
+  for (const bool does : {true, false}) {
+    std::vector<float> along(m * tn, std::nanf("")), down(tm * n, std::nanf("")), largest(tm * n, std::nanf(""));
+    coda::gemm(MatrixOf<const bf16>(a_.data(), m, k), MatrixOf<const bf16>(b_.data(), n, k),
+               ReducesTwice{does, matrix(along, m, tn), matrix(down, tm, n), matrix(largest, tm, n)});
+    Mat along_ref(m, tn), down_ref(tm, n), largest_ref(tm, n);
+    for (std::int64_t i = 0; does && i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j) {
+        along_ref(i, j / 256) += 3 * acc(i, j);
+        down_ref(i / 256, j) += 3 * acc(i, j);
+        largest_ref(i / 256, j) = std::max(largest_ref(i / 256, j), 2 * std::abs(acc(i, j)));
+      }
+    EXPECT_EQ(check_exact("along", mat(along, m, tn), along_ref), "");
+    EXPECT_EQ(check_exact("down", mat(down, tm, n), down_ref), "");
+    EXPECT_EQ(check_exact("largest", mat(largest, tm, n), largest_ref), "");
+  }
+}
+
+struct HalfMoments {
+  MomentsN<> moments = {};
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto acc) const {
+    tile.reduce(moments, contract(acc, Everything::Subtract{}));
+  }
+};
+
+TEST(Moments, OfHalfAnOddNumberOfColumnsLeaveTheLastOneOut) {
+  constexpr std::int64_t m = 2, k = 4;
+  for (const std::int64_t n : {3, 65}) {
+    std::vector<float> a(m * k), b(n * k, 1), mean(m), m2(m);
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i);
+    coda::gemm(matrix(a, m, k), matrix(b, n, k), HalfMoments{{matrix(mean, m, 1), matrix(m2, m, 1)}});
+    EXPECT_EQ(mean, std::vector<float>(m, 0)) << n;
+    EXPECT_EQ(m2, std::vector<float>(m, 0)) << n;
+  }
+}
+
 /// y = silu(z.gate) * z.up, z = rstd * (A B^T): as the design shows it.
 struct RmsNormSwiGlu {
   ColVector<const float> rstd;

@@ -110,7 +110,7 @@ FAULTS = [
     (TILE, "valid_ == kColumns && is_line(to)", "is_line(to)", tile),
     (TILE, "if (p.data && col_ == 0)", "if (p.data)", program),
     (TILE, "if (p.data && row_ == 0)", "if (p.data)", program),
-    (TILE, "if (row_ != geometry_.row) {", "if (row_ != 0) {", program),
+    (TILE, "if (!p.data || row_ != geometry_.row) return;", "if (!p.data || row_ != 0) return;", program),
     (TILE, "p.data + geometry_.tile_m * p.pitch + col_", "p.data + col_", program),
     (TILE, "fold<Op>(masked(x, Op::template neutral<Acc>))", "fold<Op>(x)", program),
     (TILE, "const Acc mean = fold<Sum>(masked(f, Acc(0))) / n;", "const Acc mean = fold<Sum>(f) / n;", program),

@@ -56,6 +56,11 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   CODA_FN void begin(const ReduceN<Op, Acc>& p) const {
     p.reg[0] = Op::template neutral<Acc>;
   }
+  template <class Op>
+  CODA_FN void begin(const ReduceM<Op, Acc>& p) const {
+    if (!p.data || row_ != geometry_.row) return;
+    std::fill_n(p.data + geometry_.tile_m * p.pitch + geometry_.col, geometry_.cols, Op::template neutral<Acc>);
+  }
   CODA_FN void begin(const MomentsN<Acc>& p) const { p.reg[0] = p.reg[1] = p.reg[2] = 0; }
   CODA_FN void begin(const OnlineLse<Acc>&) const {
     lse_max_ = scalar(-std::numeric_limits<Acc>::infinity());
@@ -196,18 +201,15 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   CODA_FN void reduce_port(const ReduceM<Op, Acc>& p, const fragment<Width::Same>& f) const {
     if (!p.data) return;
     Acc* out = p.data + geometry_.tile_m * p.pitch + col_;
-    fragment<Width::Same> x = f;
-    CODA_UNROLL for (int i = 0; i < kVectors; ++i) x.v[i] = Op::first(x.v[i]);
-    if (row_ != geometry_.row) {
-      const auto before = read<Width::Same>(out);
-      CODA_UNROLL for (int i = 0; i < kVectors; ++i) x.v[i] = Op::fold(before.v[i], x.v[i]);
-    }
+    auto x = read<Width::Same>(out);
+    CODA_UNROLL for (int i = 0; i < kVectors; ++i) x.v[i] = Op::fold(x.v[i], Op::first(f.v[i]));
     write(out, x);
   }
   template <Width W>
   CODA_FN void reduce_port(const MomentsN<Acc>& p, const fragment<W>& f) const {
     if (!p.mean) return;
     const Acc n = static_cast<Acc>(scaled<W>(valid_));
+    if (n <= 0) return;  // the last column of an odd number, half as wide
     const Acc mean = fold<Sum>(masked(f, Acc(0))) / n;
     fragment<W> d = f;
     CODA_UNROLL for (int i = 0; i < d.count; ++i) d.v[i] = (d.v[i] - scalar(mean)) * (d.v[i] - scalar(mean));
