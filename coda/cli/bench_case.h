@@ -72,7 +72,7 @@ class BenchCase {
   template <class T, class P>
   void run_pass(const P& program) const {
     using Acc = acc_t<T>;
-    const std::int64_t tile_n = cpu::detail::tile_n_for<Acc>(program);
+    const std::int64_t tile_n = cpu::detail::tile_n_for<Acc>("bench", program);
     const std::int64_t rows = cpu::tiles_m(m), cols = (n + tile_n - 1) / tile_n;
     static const std::vector<Acc> unused(static_cast<std::size_t>(cpu::kTileM * cpu::kMaxTileN));
 #pragma omp parallel for schedule(dynamic)

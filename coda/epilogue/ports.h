@@ -5,6 +5,9 @@
 // backend gives each thread a copy of the program, resets these values when a tile begins and writes them when it ends.
 #pragma once
 
+#include <string>
+
+#include "coda/core/error.h"
 #include "coda/core/tensor.h"
 #include "coda/epilogue/fragment.h"
 
@@ -40,13 +43,16 @@ struct RowVector {
 template <class T, Width W = Width::Same>
 struct TileLoad {
   CODA_PORT_TYPE(T, "TileLoad");
+  static_assert(!std::is_const_v<T>, "coda: a TileLoad only reads: write its element type without const");
   static constexpr Width width = W;
   const T* data = nullptr;
   std::int64_t pitch = 0;
 
   TileLoad() = default;
   TileLoad(MatrixOf<const T> m) : data(m.data), pitch(m.pitch) {}
-  TileLoad(MatrixOf<T> m) : data(m.data), pitch(m.pitch) {}
+  TileLoad(MatrixOf<T> m)
+    requires(!std::is_const_v<T>)
+      : data(m.data), pitch(m.pitch) {}
 };
 
 /// Absent: nothing is stored.
@@ -141,6 +147,18 @@ struct ReduceM {
 
 // ---- stateful transforms: a running state along n
 
+namespace detail {
+/// The one pitch of two outputs that a port writes.
+template <class Acc>
+std::int64_t common_pitch(const char* what, const MatrixOf<Acc>& first, const MatrixOf<Acc>& second) {
+  if (first.rows > 1 && second.pitch != first.pitch) {
+    throw Error(Status::invalid_argument, std::string(what) + ": expected two matrices of one pitch, got " +
+                                              std::to_string(first.pitch) + " and " + std::to_string(second.pitch));
+  }
+  return first.pitch;
+}
+}  // namespace detail
+
 /// Mean and sum of squared deviations of each row inside each tile, merged pairwise (Chan, Golub, LeVeque 1979): out
 /// mean[m, t] and m2[m, t]. Sums of x and x^2 would lose a variance much smaller than the mean squared.
 template <class Acc = float>
@@ -151,7 +169,8 @@ struct MomentsN {
   mutable Acc reg[3 * kRowsPerThread] = {};
 
   MomentsN() = default;
-  MomentsN(MatrixOf<Acc> mean_, MatrixOf<Acc> m2_) : mean(mean_.data), m2(m2_.data), pitch(mean_.pitch) {}
+  MomentsN(MatrixOf<Acc> mean_, MatrixOf<Acc> m2_)
+      : mean(mean_.data), m2(m2_.data), pitch(detail::common_pitch("MomentsN", mean_, m2_)) {}
 };
 
 /// Online (max, sum of exp(x - max)) of each row inside each tile (Milakov and Gimelshein, arXiv 1805.02867).
@@ -163,7 +182,8 @@ struct OnlineLse {
   mutable Acc reg[2 * kRowsPerThread] = {};
 
   OnlineLse() = default;
-  OnlineLse(MatrixOf<Acc> max_, MatrixOf<Acc> sum_) : max(max_.data), sum(sum_.data), pitch(max_.pitch) {}
+  OnlineLse(MatrixOf<Acc> max_, MatrixOf<Acc> sum_)
+      : max(max_.data), sum(sum_.data), pitch(detail::common_pitch("OnlineLse", max_, sum_)) {}
 };
 
 /// A row's integer (token, target, position), int32 or int64. Absent: the row's own number.
@@ -184,6 +204,7 @@ struct IndexVector {
 template <class T>
 struct GatherLoad {
   CODA_PORT_TYPE(T, "GatherLoad");
+  static_assert(!std::is_const_v<T>, "coda: a GatherLoad only reads: write its element type without const");
   const T* data = nullptr;
   std::int64_t pitch = 0;
   IndexVector index = {};
@@ -196,7 +217,7 @@ struct GatherLoad {
 /// matrix. Rows whose index is elsewhere are not written.
 template <class Acc = float>
 struct TargetSelect {
-  IndexVector index;
+  IndexVector index = {};
   Acc* data = nullptr;
   std::int64_t first_column = 0;
   mutable std::int32_t reg[kRowsPerThread] = {};
@@ -204,7 +225,7 @@ struct TargetSelect {
 
 /// Loads as 1 at column index[m] - first_column of row m and 0 elsewhere.
 struct OneHot {
-  IndexVector index;
+  IndexVector index = {};
   std::int64_t first_column = 0;
   mutable std::int32_t reg[kRowsPerThread] = {};
 };
@@ -216,7 +237,7 @@ struct OneHot {
 template <class Acc = float>
 struct RotaryTable {
   const Acc* table = nullptr;
-  IndexVector position;
+  IndexVector position = {};
   std::int64_t columns = 0;
   int head_dim = 0;
   /// Positions of the table; one outside of it loads as NaN.
@@ -234,16 +255,17 @@ struct HeadVector {
   int head_dim = 0;
 };
 
+inline constexpr int kHeadSlots = 2;
 /// Mean over each head of a row, plus `eps`, of what a program's first pass reduced into it; loaded in the second.
 /// Columns from `columns` on load `otherwise`. The head must lie inside one tile: the backend picks tile_n a multiple
 /// of head_dim. A program with two of them gives them different slots.
 template <class Acc = float, int Slot = 0>
 struct HeadMean {
+  static_assert(Slot >= 0 && Slot < kHeadSlots, "coda: the slot of a HeadMean is 0 or 1");
   std::int64_t columns = 0;
   int head_dim = 0;
   Acc eps = 0, otherwise = 1;
 };
-inline constexpr int kHeadSlots = 2;
 
 #undef CODA_PORT_TYPE
 

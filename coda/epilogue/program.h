@@ -1,6 +1,9 @@
 // What a program is, and how a backend walks through its ports without the author naming them a second time.
 #pragma once
 
+#include <string>
+
+#include "coda/core/error.h"
 #include "coda/epilogue/ports.h"
 
 namespace coda {
@@ -22,10 +25,26 @@ constexpr int count_members() {
   }
 }
 
+template <class T, std::size_t... Before, std::size_t... After>
+constexpr bool is_one_member(std::index_sequence<Before...>, std::index_sequence<After...>) {
+  return requires { T{((void)Before, AnyMember{})..., {}, ((void)After, AnyMember{})...}; };
+}
+/// The members of an aggregate. The elements of an array are counted as members, but one `{}` stands for all of them.
+template <class T>
+struct Members {
+  static constexpr int counted = count_members<T>();
+  static constexpr bool arrays = []<std::size_t... I>(std::index_sequence<I...>) {
+    return !(is_one_member<T>(std::make_index_sequence<I>(), std::make_index_sequence<counted - 1 - I>()) && ...);
+  }(std::make_index_sequence<counted>());
+  static_assert(!arrays, "coda: no member of a program, or of a struct in it, is an array: name each element");
+  static_assert(arrays || counted <= 12,
+                "coda: a program has at most 12 members: put some of them into a struct of their own");
+  static constexpr int count = arrays ? 0 : counted;
+};
+
 template <class T, class F>
 CODA_FN constexpr void for_each_member(T& t, F&& f) {
-  constexpr int n = count_members<std::remove_cv_t<T>>();
-  static_assert(n <= 12, "coda: a program has at most 12 members: put some of them into a struct of their own");
+  constexpr int n = Members<std::remove_cv_t<T>>::count;
   if constexpr (n == 1) {
     auto& [a] = t;
     f(a);
@@ -79,12 +98,58 @@ CODA_FN constexpr void for_each_port(P& program, F&& f) {
 }
 
 /// A program is an aggregate of ports (and plain options) with `operator()(tile, acc) const`. One that must see a whole
-/// tile before it can write any of it also has `first(tile, acc) const`, which runs over the tile before.
+/// tile before it can write any of it, through a HeadMean, also has `first(tile, acc) const`, which runs over the tile
+/// before. Options are the same for all of a call; a store or a reduction that a call does not want is left out by an
+/// absent port, not by a branch. What reads or writes a port is given the port itself: of a copy a backend knows
+/// nothing.
 template <class P>
 concept Program = std::is_aggregate_v<P> && std::is_class_v<P> && std::is_trivially_copyable_v<P>;
 
 /// The program has a first pass over the accumulator.
 template <class P, class Tile, class Acc>
 concept HasFirstPass = requires(const P& p, Tile& tile, const Acc& acc) { p.first(tile, acc); };
+
+/// Ports of one type that a program has.
+template <class Port, class P>
+consteval int count_ports() {
+  int n = 0;
+  const P program{};
+  for_each_port(program, [&](const auto& port) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(port)>, Port>) ++n;
+  });
+  return n;
+}
+
+/// What every backend asks of a program that runs on its tiles, in S.
+template <class S, class P, class Tile, class Acc>
+consteval void check_program() {
+  static_assert(std::is_invocable_v<const P&, Tile&, const Acc&>,
+                "coda: a program has `template <class Tile> void operator()(Tile& tile, auto acc) const`");
+  constexpr int first = count_ports<HeadMean<S, 0>, P>(), second = count_ports<HeadMean<S, 1>, P>();
+  static_assert(first <= 1 && second <= 1, "coda: the HeadMeans of a program have different slots, 0 and 1");
+  static_assert(
+      HasFirstPass<P, Tile, Acc> == (first + second > 0),
+      "coda: a program with a HeadMean, and no other, has `template <class Tile> void first(Tile& tile, auto acc) "
+      "const`, which reduces into it");
+}
+
+/// Columns of an attention head, as all ports of a program say that have to do with one; 0: none has.
+template <class P>
+int checked_head_dim(const char* op, const P& program) {
+  int head_dim = 0;
+  const auto fail = [&](const std::string& got) {
+    throw Error(Status::invalid_argument,
+                std::string(op) + ": program: expected one even head_dim in all of its ports, got " + got);
+  };
+  for_each_port(program, [&](const auto& port) {
+    if constexpr (requires { port.head_dim; }) {
+      if (port.head_dim < 2 || port.head_dim % 2 != 0) fail(std::to_string(port.head_dim));
+      if (head_dim != 0 && port.head_dim != head_dim)
+        fail(std::to_string(head_dim) + " and " + std::to_string(port.head_dim));
+      head_dim = port.head_dim;
+    }
+  });
+  return head_dim;
+}
 
 }  // namespace coda

@@ -49,6 +49,12 @@ class Tile {
     }
   }
 
+  template <class P>
+  CODA_FN auto load(const P&&) const {
+    static_assert(detail::kNever<P>, "coda: tile.load takes a member of the program: a backend finds it by its place");
+    return fragment<Width::Same>{};
+  }
+
   /// Stores a fragment; it has the port's width.
   template <class P, class V>
   CODA_FN void store(const P& port, const V& value) const {

@@ -324,5 +324,52 @@ TEST(Gemm, OfAProgramRefusesOperandsThatDoNotFit) {
   EXPECT_THROW(coda::gemm(a, b, Everything{}, coda::Layout::nn), Error);
 }
 
+TEST(Gemm, OfAProgramTakesOperandsOfWhichOneMayBeWritten) {
+  std::vector<float> a{1, 2}, b{3, 4}, y{0};
+  coda::gemm(MatrixOf<const float>(a.data(), 1, 2), matrix(b, 1, 2), Double{.out = matrix(y, 1, 1)});
+  coda::gemm(matrix(a, 1, 2), MatrixOf<const float>(b.data(), 1, 2), Double{matrix(y, 1, 1), matrix(y, 1, 1)});
+  EXPECT_EQ(y[0], 3 * 11.F);
+}
+
+struct Heads {
+  HeadMean<> mean = {};
+  RotaryTable<> rope = {};
+  template <class Tile>
+  CODA_FN void first(Tile& tile, auto acc) const {
+    tile.reduce(mean, acc);
+  }
+  template <class Tile>
+  CODA_FN void operator()(Tile&, auto) const {}
+};
+
+template <class F>
+std::string error_of(const F& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Program, WithHeadsNamesOneEvenWidthOfThem) {
+  const auto error = [](int mean, int rope) {
+    return error_of([&] { cpu::apply<float>(1, 8, Heads{{.head_dim = mean}, {.head_dim = rope}}); });
+  };
+  EXPECT_EQ(error(4, 4), "");
+  EXPECT_EQ(error(0, 4), "apply: program: expected one even head_dim in all of its ports, got 0");
+  EXPECT_EQ(error(4, 3), "apply: program: expected one even head_dim in all of its ports, got 3");
+  EXPECT_EQ(error(4, 8), "apply: program: expected one even head_dim in all of its ports, got 4 and 8");
+  EXPECT_EQ(error(514, 514), "apply: program: expected a head_dim of at most 512, got 514");
+}
+
+TEST(Port, OfTwoOutputsRefusesTwoPitches) {
+  float x[16];
+  const MatrixOf<float> narrow(x, 2, 2), wide(x + 8, 2, 2, 3);
+  EXPECT_EQ(error_of([&] { MomentsN<>(narrow, wide); }), "MomentsN: expected two matrices of one pitch, got 2 and 3");
+  EXPECT_EQ(error_of([&] { OnlineLse<>(wide, narrow); }), "OnlineLse: expected two matrices of one pitch, got 3 and 2");
+  EXPECT_EQ(error_of([&] { MomentsN<>({x, 1, 2, 2}, {x + 8, 1, 2, 3}); }), "") << "that of one row is never used";
+}
+
 }  // namespace
 }  // namespace coda::test

@@ -88,7 +88,7 @@ FAULTS = [
     ),
     (PORTS, "return abs(x);", "return x;", program),
     (PORTS, "if (!data) return m;", "if (!data) return 0;", rope),
-    (PORTS, "m2(m2_.data), pitch(mean_.pitch)", "m2(m2_.data), pitch(0)", program),
+    (PORTS, 'pitch(detail::common_pitch("MomentsN", mean_, m2_))', "pitch(0)", program),
     # ---- the CPU's tile: masks, widths, rows, reductions
     (
         TILE,

@@ -54,17 +54,14 @@ template <class Acc, int Slot>
 inline constexpr bool kIsHeadMean<HeadMean<Acc, Slot>> = true;
 
 template <class Acc, class P>
-std::int64_t tile_n_for(const P& program) {
-  std::int64_t tile_n = kTileN;
-  for_each_port(program, [&](const auto& port) {
-    using Q = std::remove_cvref_t<decltype(port)>;
-    if constexpr (kIsHeadMean<Q>) tile_n = tile_n_for_heads(port.head_dim);
-  });
-  if (tile_n > kMaxTileN) {
-    throw Error(Status::unsupported, "gemm: program: expected a head_dim of at most " + std::to_string(kMaxTileN) +
-                                         ", got " + std::to_string(tile_n));
+std::int64_t tile_n_for(const char* op, const P& program) {
+  const std::int64_t head_dim = checked_head_dim(op, program);
+  if constexpr (count_ports<HeadMean<Acc, 0>, P>() + count_ports<HeadMean<Acc, 1>, P>() == 0) return kTileN;
+  if (head_dim > kMaxTileN) {
+    throw Error(Status::unsupported, std::string(op) + ": program: expected a head_dim of at most " +
+                                         std::to_string(kMaxTileN) + ", got " + std::to_string(head_dim));
   }
-  return tile_n;
+  return tile_n_for_heads(head_dim);
 }
 
 /// What this program folds: that has to be run in order, by one thread.
@@ -92,8 +89,10 @@ Folds folds_of(const P& program) {
 /// Throws Error(invalid_argument) if the shapes do not fit each other; pointers and pitches are taken as they are (the
 /// checked calls of coda/ops look at all of them). Outputs must not overlap inputs that other tiles still read: a
 /// residual may be overwritten in place, an operand of the product may not.
-template <class T, Program P>
-void gemm(MatrixOf<T> a, MatrixOf<T> b, const P& program, Layout layout = Layout::nt) {
+template <class T, class U, Program P>
+void gemm(MatrixOf<T> a, MatrixOf<U> b, const P& program, Layout layout = Layout::nt) {
+  static_assert(is_real<T> && std::is_same_v<std::remove_const_t<T>, std::remove_const_t<U>>,
+                "coda: gemm takes two matrices of bf16, of fp16, of float or of double");
   using Acc = acc_t<T>;
   const bool a_is_km = layout == Layout::tn, b_is_kn = layout != Layout::nt;
   const std::int64_t m = a_is_km ? a.cols : a.rows, k = a_is_km ? a.rows : a.cols;
@@ -103,17 +102,18 @@ void gemm(MatrixOf<T> a, MatrixOf<T> b, const P& program, Layout layout = Layout
                                               ", as a has in layout " + name_of(layout) + ", got " +
                                               std::to_string(kb));
   }
-  detail::run({layout, m, n, k, a, b, detail::tile_n_for<Acc>(program), &run_epilogue<Acc, P>, &program,
+  detail::run({layout, m, n, k, a, b, detail::tile_n_for<Acc>("gemm", program), &run_epilogue<Acc, P>, &program,
                detail::folds_of<Acc>(program)});
 }
 
 /// Runs a program with no product: its accumulator is 0, what it works on comes through its ports. Acc is float, or
 /// double where its matrices are. This is how the elementwise kernels of the backward are run.
-template <class Acc, Program P>
+template <Scalar Acc, Program P>
 void apply(std::int64_t m, std::int64_t n, const P& program) {
   const DType t = dtype_of<Acc>;
   detail::run({Layout::nt, m, n, 0, ConstMatrix(nullptr, t, m, 0), ConstMatrix(nullptr, t, n, 0),
-               detail::tile_n_for<Acc>(program), &run_epilogue<Acc, P>, &program, detail::folds_of<Acc>(program)});
+               detail::tile_n_for<Acc>("apply", program), &run_epilogue<Acc, P>, &program,
+               detail::folds_of<Acc>(program)});
 }
 
 }  // namespace coda::cpu

@@ -355,22 +355,13 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   mutable scalar lse_max_, lse_sum_;  // lane by lane; of the one OnlineLse that a program may have
 };
 
-template <class Port, class P>
-consteval int count_ports() {
-  int n = 0;
-  const P program{};
-  for_each_port(program, [&](const auto& port) {
-    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(port)>, Port>) ++n;
-  });
-  return n;
-}
-
 /// Runs a program over `count` rows from `first` on of one tile, whose accumulator is in memory: acc[r * ld + c] is
 /// that of row first + r. What a row holds past the tile's last column is read up to a whole fragment (anything may be
 /// there) but never used. Rows that a port of the program folds are to be run in order, by one thread.
 template <class Acc, class P>
 void run_epilogue(const void* program, const TileGeometry& g, std::int64_t first, std::int64_t count,
                   const void* accumulator, std::int64_t ld) {
+  check_program<Acc, P, CpuTile<Acc>, CpuFragment<Acc>>();
   static_assert(count_ports<OnlineLse<Acc>, P>() <= 1, "coda: a program has one OnlineLse at most");
   const P p = *static_cast<const P*>(program);  // this thread's own: ports keep running values
   CpuTile<Acc> tile(g);

@@ -350,9 +350,9 @@ template <class Program>
 std::int64_t tile_n_for(const Call& call, const Program& program) {
   const int head_dim = head_dim_of(program);
   if (!kHasHeadMeans<Program>) return kTileN;
-  if (head_dim < 2 || head_dim > kMaxTileN) {
-    call.fail(Status::unsupported,
-              "head_dim: expected 2 to " + std::to_string(kMaxTileN) + ", got " + std::to_string(head_dim));
+  if (head_dim > kMaxTileN) {
+    call.fail(Status::unsupported, "program: expected a head_dim of at most " + std::to_string(kMaxTileN) + ", got " +
+                                       std::to_string(head_dim));
   }
   return tile_n_for_heads(head_dim);
 }
@@ -409,9 +409,11 @@ void launch_apply(const Call& call, const Device& device, const Program& program
   ragged ? start(apply_kernel<Program, HasProduct, true>) : start(apply_kernel<Program, HasProduct, false>);
 }
 
-/// M, N and the columns of all matrices fit the device code's 32 bits.
+/// What can be wrong with a program; and M, N and the columns of all matrices fit the device code's 32 bits.
 template <class Program>
-void check_extent(const Call& call, const Program& program) {
+void check_call(const Call& call, const Program& program) {
+  check_program<float, Program, const Sm90Tile<Program, Run<false>, 1>, Accumulator>();
+  checked_head_dim(call.op, program);
   // The tiles of a thread block past the end are still an int.
   constexpr std::int64_t kMost = std::numeric_limits<int>::max() - 2 * kMostTiles * kTileN;
   bool doubles = false;
@@ -433,7 +435,7 @@ template <Program P>
 void apply(std::int64_t m, std::int64_t n, const P& program, cudaStream_t stream = nullptr, const char* op = "apply") {
   const detail::Call call{op, m, n, 0, Layout::nt};
   if (m == 0 || n == 0) return;
-  detail::check_extent(call, program);
+  detail::check_call(call, program);
   const detail::Device device = detail::current_device(call);
   detail::launch_apply<false>(call, device, program, 0, m, nullptr, stream);
 }

@@ -65,7 +65,7 @@ void gemm(std::type_identity_t<MatrixOf<const T>> a, std::type_identity_t<Matrix
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, fp16>, "coda: the Hopper backend multiplies bf16 or fp16");
   const detail::Call call = detail::describe(op, a, b, layout);
   if (call.m == 0 || call.n == 0) return;
-  detail::check_extent(call, program);
+  detail::check_call(call, program);
   if (call.k > 0 && (!a.data || !b.data))
     call.fail(Status::invalid_argument, std::string(a.data ? "b" : "a") + ": expected a matrix, got a null pointer");
   const detail::Device device = detail::current_device(call);
