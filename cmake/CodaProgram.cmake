@@ -1,7 +1,8 @@
 # What it takes to compile programs for Hopper, in this project and in one that found the installed package: CUTLASS's
 # headers in CODA_CUTLASS_DIR (PyPI's nvidia-cutlass has them in cutlass_library/source) and CMake's language CUDA.
 
-# coda_device_options(<target>): flags for .cu files, and a compiler launcher that fails on spills and serialised wgmma.
+# coda_device_options(<target> [--warn]): flags for .cu files, and a compiler launcher that fails on spills and
+# serialised wgmma, or warns of them.
 function(coda_device_options target)
   if(NOT EXISTS "${CODA_CUTLASS_DIR}/include/cutlass/cutlass.h")
     message(FATAL_ERROR "CODA_CUTLASS_DIR: expected the folder that holds CUTLASS's include/, got '${CODA_CUTLASS_DIR}'")
@@ -27,15 +28,16 @@ function(coda_device_options target)
             $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=20012,177,554>)
   target_compile_definitions(${target} PRIVATE $<$<BOOL:${CODA_SM90_REDUCED}>:CODA_SM90_REDUCED>)
   target_link_libraries(${target} PRIVATE CUDA::cudart_static)
+  set(gate ptxas_gate.sh ${ARGN})
   set_target_properties(
     ${target} PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_ARCHITECTURES OFF POSITION_INDEPENDENT_CODE ON
-                         CUDA_COMPILER_LAUNCHER "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/ptxas_gate.sh$<$<BOOL:${CODA_CCACHE}>:;${CODA_CCACHE}>")
+                         CUDA_COMPILER_LAUNCHER "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/${gate}$<$<BOOL:${CODA_CCACHE}>:;${CODA_CCACHE}>")
 endfunction()
 
 # coda_add_program(<target> <file.cu>...): a library of functions that run programs of one's own on Hopper, through
 # coda::sm90::gemm of "coda/backend/sm90/gemm.cuh". See examples/hopper.
 function(coda_add_program target)
   add_library(${target} ${ARGN})
-  coda_device_options(${target})
+  coda_device_options(${target} --warn)
   target_link_libraries(${target} PUBLIC coda::coda)
 endfunction()

@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
-# Compiler launcher for nvcc: runs the command it is given and fails when ptxas reports a register spill or a
-# serialised wgmma (its note C7510), either of which costs more speed than any test would notice. The resource report
-# of each object is kept beside it as <object>.ptxas.
+# ptxas_gate.sh [--warn] <command>: compiler launcher for nvcc: runs the command it is given and fails (with --warn it
+# only says so) when ptxas reports a register spill or a serialised wgmma (its note C7510), either of which costs more
+# speed than any test would notice. The resource report of each object is kept beside it as <object>.ptxas.
 set -u
 
+warn=""
+if [[ ${1:-} == --warn ]]; then
+  warn="warning: "
+  shift
+fi
 object=""
 for ((i = 1; i <= $#; i++)); do
   if [[ ${!i} == -o ]]; then
@@ -27,8 +32,13 @@ fi
 
 fault='C7510|wgmma.*serialized|(^|[^0-9])[1-9][0-9]* bytes spill'
 if grep -qE "$fault" "$log"; then
-  echo "ptxas_gate: ${object:-the device code} has register spills or a serialised wgmma:" >&2
+  echo "ptxas_gate: $warn${object:-the device code} has register spills or a serialised wgmma:" >&2
   grep -E -B2 "$fault" "$log" | grep -E "$fault|Function properties|Compiling entry" >&2
+  if [[ -n $warn ]]; then
+    echo "ptxas_gate: a fused kernel that is slower than it could be: give the program fewer ports or another" \
+      "coda::sm90::Tuning, or compare with the other way: coda::sm90::kFused<program> = false" >&2
+    exit 0
+  fi
   [[ -z $object ]] || rm -f "$object"
   exit 1
 fi

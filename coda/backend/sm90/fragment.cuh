@@ -77,24 +77,30 @@ CODA_DEVICE Pair<float> unpack(fp16, std::uint32_t w) {
 }
 
 /// `Count` elements of T, as floats, to and from words.
+template <class T>
+consteval void check_element() {
+  static_assert(sizeof(T) <= 4, "coda: on Hopper the matrices and row vectors of a program hold bf16, fp16 or float");
+}
 template <class T, int Count>
 inline constexpr int kWords = Count * static_cast<int>(sizeof(T)) / 4;
 template <class T, int Count>
 CODA_DEVICE void to_words(const float* x, std::uint32_t (&w)[kWords<T, Count>]) {
+  check_element<T>();
   CODA_UNROLL for (int i = 0; i < kWords<T, Count>; ++i) {
     if constexpr (sizeof(T) == 4) {
       w[i] = __float_as_uint(x[i]);
-    } else {
+    } else if constexpr (sizeof(T) == 2) {
       w[i] = pack(T(), x[2 * i], x[2 * i + 1]);
     }
   }
 }
 template <class T, int Count>
 CODA_DEVICE void from_words(const std::uint32_t* w, float* x) {
+  check_element<T>();
   CODA_UNROLL for (int i = 0; i < Count; ++i) {
     if constexpr (sizeof(T) == 4) {
       x[i] = __uint_as_float(w[i]);
-    } else {
+    } else if constexpr (sizeof(T) == 2) {
       const Pair<float> p = unpack(T(), w[i / 2]);
       x[i] = i % 2 ? p.second : p.first;
     }
