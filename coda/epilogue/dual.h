@@ -99,15 +99,50 @@ CODA_FN auto operator*(Dual<S, Ax, Ay> a, Dual<S, Bx, By> b) {
   return detail::dual(a.value * b.value, detail::add<S>(detail::scale(a.dx, b.value), detail::scale(b.dx, a.value)),
                       detail::add<S>(detail::scale(a.dy, b.value), detail::scale(b.dy, a.value)));
 }
+template <CODA_DUAL_ARGS>
+CODA_FN auto operator/(Dual<S, Ax, Ay> a, Dual<S, Bx, By> b) {
+  const S q = a.value / b.value, r = S(1) / b.value;
+  return detail::dual(q, detail::scale(detail::add<S>(a.dx, detail::negate<S>(detail::scale(b.dx, q))), r),
+                      detail::scale(detail::add<S>(a.dy, detail::negate<S>(detail::scale(b.dy, q))), r));
+}
 #undef CODA_DUAL_ARGS
 
+template <class S, class Dx, class Dy>
+CODA_FN auto operator-(Dual<S, Dx, Dy> a) {
+  return detail::dual(-a.value, detail::negate<S>(a.dx), detail::negate<S>(a.dy));
+}
 template <class S, class Dx, class Dy>
 CODA_FN auto operator+(Dual<S, Dx, Dy> a, std::type_identity_t<S> c) {
   return detail::dual(a.value + c, a.dx, a.dy);
 }
 template <class S, class Dx, class Dy>
+CODA_FN auto operator+(std::type_identity_t<S> c, Dual<S, Dx, Dy> a) {
+  return a + c;
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto operator-(Dual<S, Dx, Dy> a, std::type_identity_t<S> c) {
+  return detail::dual(a.value - c, a.dx, a.dy);
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto operator-(std::type_identity_t<S> c, Dual<S, Dx, Dy> a) {
+  return -a + c;
+}
+template <class S, class Dx, class Dy>
 CODA_FN auto operator*(Dual<S, Dx, Dy> a, std::type_identity_t<S> c) {
   return detail::chain(a, a.value * c, c);
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto operator*(std::type_identity_t<S> c, Dual<S, Dx, Dy> a) {
+  return a * c;
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto operator/(Dual<S, Dx, Dy> a, std::type_identity_t<S> c) {
+  return detail::chain(a, a.value / c, S(1) / c);
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto operator/(std::type_identity_t<S> c, Dual<S, Dx, Dy> a) {
+  const S q = c / a.value;
+  return detail::chain(a, q, -q / a.value);
 }
 
 template <class S, class Dx, class Dy>
@@ -128,6 +163,22 @@ template <class S, class Dx, class Dy>
 CODA_FN auto exp(Dual<S, Dx, Dy> x) {
   const S e = exp(x.value);
   return detail::chain(x, e, e);
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto reciprocal(Dual<S, Dx, Dy> x) {
+  const S r = reciprocal(x.value);
+  return detail::chain(x, r, -(r * r));
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto rsqrt(Dual<S, Dx, Dy> x) {
+  const S r = rsqrt(x.value);
+  return detail::chain(x, r, S(-0.5) * (r * r * r));
+}
+/// At 0 the slope is 0.
+template <class S, class Dx, class Dy>
+CODA_FN auto abs(Dual<S, Dx, Dy> x) {
+  const S slope = select(x.value < S(0), S(-1), select(S(0) < x.value, S(1), S(0)));
+  return detail::chain(x, abs(x.value), slope);
 }
 template <class S, class Dx, class Dy>
 CODA_FN auto relu(Dual<S, Dx, Dy> x) {

@@ -56,22 +56,35 @@ CODA_FN auto map(const F& f, const A& a, const B&... b) {
       return a;                                                                                                    \
     }                                                                                                              \
   }                                                                                                                \
-  template <class S, int N, Width W, class C>                                                                      \
+  template <AnyFragment A, class C>                                                                                \
     requires std::is_arithmetic_v<C>                                                                               \
-  CODA_FN auto operator op(const Fragment<S, N, W>& a, C c) {                                                      \
-    Fragment<S, N, W> out;                                                                                         \
-    CODA_UNROLL for (int i = 0; i < N; ++i) out.v[i] = a.v[i] op S(c);                                             \
+  CODA_FN auto operator op(const A& a, C c) {                                                                      \
+    A out;                                                                                                         \
+    CODA_UNROLL for (int i = 0; i < A::count; ++i) out.v[i] = a.v[i] op typename A::scalar(c);                     \
     return out;                                                                                                    \
+  }                                                                                                                \
+  template <AnyFragment A, class C>                                                                                \
+    requires std::is_arithmetic_v<C>                                                                               \
+  CODA_FN auto operator op(C c, const A& a) {                                                                      \
+    A out;                                                                                                         \
+    CODA_UNROLL for (int i = 0; i < A::count; ++i) out.v[i] = typename A::scalar(c) op a.v[i];                     \
+    return out;                                                                                                    \
+  }                                                                                                                \
+  template <AnyFragment A, class B>                                                                                \
+  CODA_FN A& operator op##=(A & a, const B & b) {                                                                  \
+    return a = a op b;                                                                                             \
   }
 CODA_FRAGMENT_OPERATOR(+)
 CODA_FRAGMENT_OPERATOR(-)
 CODA_FRAGMENT_OPERATOR(*)
+CODA_FRAGMENT_OPERATOR(/)
 #undef CODA_FRAGMENT_OPERATOR
 
-template <class S, int N, Width W, class C>
-  requires std::is_arithmetic_v<C>
-CODA_FN auto operator*(C c, const Fragment<S, N, W>& a) {
-  return a * c;
+template <AnyFragment A>
+CODA_FN auto operator-(const A& a) {
+  A out;
+  CODA_UNROLL for (int i = 0; i < A::count; ++i) out.v[i] = -a.v[i];
+  return out;
 }
 
 // ---- pairwise, on columns (2j, 2j+1)

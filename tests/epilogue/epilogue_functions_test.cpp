@@ -76,7 +76,10 @@ struct Everything {
   template <class S>
   CODA_FN auto operator()(S x) const {
     using C = base_t<S>;
-    return exp(tanh(x) * C(0.5)) * sigmoid(x) + erf(x) * x - relu(x * x + C(-1));
+    const auto root = rsqrt(x * x + C(1)), ratio = (C(2) - x) / (C(3) + x * root),
+               share = x / C(7) - C(5) / (x * x + C(2));
+    return exp(tanh(x) * C(0.5)) * sigmoid(x) + erf(x) * x - relu(x * x - C(1)) + ratio * share +
+           C(0.3) * abs(x - C(0.7)) * reciprocal(C(2) + abs(-x));
   }
 };
 TEST(Derivative, OfAFunctionOfAUserIsExact) {
@@ -100,6 +103,10 @@ TEST(Derivative, KnowsZerosAndOnesByType) {
   static_assert(sizeof(Gate) <= 2 * sizeof(float));
   EXPECT_EQ((gate - up).dy, -1.f);
   EXPECT_EQ((gate + gate).dx, 2.f);
+  EXPECT_EQ((gate / up).dx, 0.5f);
+  EXPECT_EQ((gate / up).dy, -0.125f);
+  EXPECT_EQ(abs(-gate).dx, 1.f);
+  EXPECT_EQ(abs(gate - 0.5f).dx, 0.f);
   EXPECT_EQ((up * gate).dx, 2.f);
   EXPECT_EQ((up * gate).dy, 0.5f);
 }

@@ -249,10 +249,14 @@ TEST(Fragment, DoesArithmeticWithFragmentsAndNumbers) {
   const auto x = counted<2, Width::Same>(3), y = counted<2, Width::Same>(-7);
   const auto z = 2 * (x + y * 3 - x * y - 1);
   const auto w = map([](V a, V b) { return a - b; }, x, y);
+  auto q = 1 - -x / (8 + y * y) / 2;
+  q += y;
+  q *= 3;
   for (int j = 0; j < 2 * n; ++j) {
     const float a = column(x, j), b = column(y, j);
     EXPECT_EQ(column(z, j), 2 * (a + b * 3 - a * b - 1));
     EXPECT_EQ(column(w, j), 10);
+    EXPECT_EQ(column(q, j), (1 + a / (8 + b * b) / 2 + b) * 3);
   }
 }
 

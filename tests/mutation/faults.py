@@ -57,6 +57,8 @@ FAULTS = [
         functions,
     ),
     (DUAL, ("detail::negate<S>(b.dx)", 0), "b.dx", functions),
+    (DUAL, "detail::negate<S>(detail::scale(b.dx, q))", "detail::negate<S>(b.dx)", functions),
+    (DUAL, "detail::chain(a, q, -q / a.value)", "detail::chain(a, q, q / a.value)", functions),
     # ---- activations
     (FUNCTIONS, "kCubic = kLinear * 0.044715", "kCubic = kLinear * 0.44715", functions),
     (FUNCTIONS, "return Act{}(gate)*up;", "return Act{}(up)*gate;", functions),
