@@ -152,4 +152,58 @@ int checked_head_dim(const char* op, const P& program) {
   return head_dim;
 }
 
+/// How much a call covers: M, N and the number of tiles that partial results are of.
+struct Extents {
+  std::int64_t m, n, tiles_m, tiles_n;
+};
+
+namespace detail {
+
+/// The matrix that a port writes, if it does.
+struct Output {
+  const char* port = "";
+  const void* data = nullptr;
+  std::int64_t rows = 0, columns = 0, pitch = 0;
+};
+template <class P>
+Output output_of(const P&, const Extents&) {
+  return {};
+}
+template <class T, Width W>
+Output output_of(const TileStore<T, W>& p, const Extents& e) {
+  return {"TileStore", p.data, e.m, e.n * static_cast<int>(W) / static_cast<int>(Width::Same), p.pitch};
+}
+template <class Op, class Acc>
+Output output_of(const ReduceN<Op, Acc>& p, const Extents& e) {
+  return {"ReduceN", p.data, e.m, e.tiles_n, p.pitch};
+}
+template <class Op, class Acc>
+Output output_of(const ReduceM<Op, Acc>& p, const Extents& e) {
+  return {"ReduceM", p.data, e.tiles_m, e.n, p.pitch};
+}
+template <class Acc>
+Output output_of(const MomentsN<Acc>& p, const Extents& e) {
+  return {"MomentsN", p.mean, e.m, e.tiles_n, p.pitch};
+}
+template <class Acc>
+Output output_of(const OnlineLse<Acc>& p, const Extents& e) {
+  return {"OnlineLse", p.max, e.m, e.tiles_n, p.pitch};
+}
+
+}  // namespace detail
+
+/// Throws Error(invalid_argument) if a row of an output does not fit its pitch: one made for other tiles, or too
+/// narrow.
+template <class P>
+void check_outputs(const char* op, const P& program, const Extents& extents) {
+  for_each_port(program, [&](const auto& port) {
+    const detail::Output o = detail::output_of(port, extents);
+    if (o.data && o.rows > 1 && o.pitch < o.columns) {
+      throw Error(Status::invalid_argument, std::string(op) + ": program: expected a " + o.port + " of " +
+                                                std::to_string(o.columns) + " columns, got a pitch of " +
+                                                std::to_string(o.pitch));
+    }
+  });
+}
+
 }  // namespace coda

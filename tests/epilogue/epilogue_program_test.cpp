@@ -363,6 +363,18 @@ TEST(Program, WithHeadsNamesOneEvenWidthOfThem) {
   EXPECT_EQ(error(514, 514), "apply: program: expected a head_dim of at most 512, got 514");
 }
 
+TEST(Program, WhoseOutputsAreTooNarrowIsRefused) {
+  const auto error = [](const auto& program) { return error_of([&] { cpu::apply<float>(2, 600, program); }); };
+  float x[1];
+  const auto of = [&](std::int64_t cols) { return MatrixOf<float>(x, 2, cols); };
+  const std::string expected = "apply: program: expected a ";
+  EXPECT_EQ(error(Double{.out = of(599)}), expected + "TileStore of 600 columns, got a pitch of 599");
+  EXPECT_EQ(error(ReducesTwice{.along = of(2)}), expected + "ReduceN of 3 columns, got a pitch of 2");
+  EXPECT_EQ(error(HalfMoments{{of(2), of(2)}}), expected + "MomentsN of 3 columns, got a pitch of 2");
+  const auto tall = [&] { cpu::apply<float>(257, 600, ReducesTwice{.down = of(300)}); };
+  EXPECT_EQ(error_of(tall), expected + "ReduceM of 600 columns, got a pitch of 300");
+}
+
 TEST(Port, OfTwoOutputsRefusesTwoPitches) {
   float x[16];
   const MatrixOf<float> narrow(x, 2, 2), wide(x + 8, 2, 2, 3);

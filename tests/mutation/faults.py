@@ -12,6 +12,7 @@ FUNCTIONS = "coda/epilogue/functions.h"
 FRAGMENT = "coda/epilogue/fragment.h"
 SIMD = "coda/epilogue/simd.h"
 PORTS = "coda/epilogue/ports.h"
+PROGRAM = "coda/epilogue/program.h"
 TILE = "coda/backend/cpu/tile.h"
 LOOP = "coda/backend/cpu/gemm.cpp"
 CALL = "coda/backend/cpu/gemm.h"
@@ -91,6 +92,9 @@ FAULTS = [
     (PORTS, "return abs(x);", "return x;", program),
     (PORTS, "if (!data) return m;", "if (!data) return 0;", rope),
     (PORTS, 'pitch(detail::common_pitch("MomentsN", mean_, m2_))', "pitch(0)", program),
+    (PROGRAM, '{"ReduceN", p.data, e.m, e.tiles_n, p.pitch}', '{"ReduceN", p.data, e.m, 1, p.pitch}', program),
+    (PROGRAM, "o.rows > 1 && o.pitch < o.columns", "o.rows > 1 && o.pitch < o.columns / 2", program),
+    (PROGRAM, "port.head_dim % 2 != 0", "false", program),
     # ---- the CPU's tile: masks, widths, rows, reductions
     (
         TILE,

@@ -79,6 +79,15 @@ Folds folds_of(const P& program) {
   return folds;
 }
 
+/// The call of a program, which is looked at.
+template <class Acc, class P>
+GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n, std::int64_t k, const ConstMatrix& a,
+                  const ConstMatrix& b, const P& program) {
+  const std::int64_t tile_n = tile_n_for<Acc>(op, program);
+  check_outputs(op, program, {m, n, tiles_m(m), (n + tile_n - 1) / tile_n});
+  return {layout, m, n, k, a, b, tile_n, &run_epilogue<Acc, P>, &program, folds_of<Acc>(program)};
+}
+
 }  // namespace detail
 
 /// Runs `program` on the product of a and b, which the layout reads as in `Layout`. T is bf16, fp16, float or double,
@@ -86,9 +95,9 @@ Folds folds_of(const P& program) {
 /// Results are bitwise the same for any number of threads. Few rows (up to 512 in bf16) or tiles (fewer than 16, or 32
 /// where the program folds rows) may take another of oneDNN's kernels than many, so a row's last bits may depend on M,
 /// never on what the other rows hold.
-/// Throws Error(invalid_argument) if the shapes do not fit each other; pointers and pitches are taken as they are (the
-/// checked calls of coda/ops look at all of them). Outputs must not overlap inputs that other tiles still read: a
-/// residual may be overwritten in place, an operand of the product may not.
+/// Throws Error(invalid_argument) if the shapes do not fit each other or rows of an output its pitch; what else a port
+/// points to is taken as it is (the checked calls of coda/ops look at all of it). Outputs must not overlap inputs that
+/// other tiles still read: a residual may be overwritten in place, an operand of the product may not.
 template <class T, class U, Program P>
 void gemm(MatrixOf<T> a, MatrixOf<U> b, const P& program, Layout layout = Layout::nt) {
   static_assert(is_real<T> && std::is_same_v<std::remove_const_t<T>, std::remove_const_t<U>>,
@@ -102,8 +111,7 @@ void gemm(MatrixOf<T> a, MatrixOf<U> b, const P& program, Layout layout = Layout
                                               ", as a has in layout " + name_of(layout) + ", got " +
                                               std::to_string(kb));
   }
-  detail::run({layout, m, n, k, a, b, detail::tile_n_for<Acc>("gemm", program), &run_epilogue<Acc, P>, &program,
-               detail::folds_of<Acc>(program)});
+  detail::run(detail::describe<Acc>("gemm", layout, m, n, k, a, b, program));
 }
 
 /// Runs a program with no product: its accumulator is 0, what it works on comes through its ports. Acc is float, or
@@ -111,9 +119,8 @@ void gemm(MatrixOf<T> a, MatrixOf<U> b, const P& program, Layout layout = Layout
 template <Scalar Acc, Program P>
 void apply(std::int64_t m, std::int64_t n, const P& program) {
   const DType t = dtype_of<Acc>;
-  detail::run({Layout::nt, m, n, 0, ConstMatrix(nullptr, t, m, 0), ConstMatrix(nullptr, t, n, 0),
-               detail::tile_n_for<Acc>("apply", program), &run_epilogue<Acc, P>, &program,
-               detail::folds_of<Acc>(program)});
+  detail::run(detail::describe<Acc>("apply", Layout::nt, m, n, 0, ConstMatrix(nullptr, t, m, 0),
+                                    ConstMatrix(nullptr, t, n, 0), program));
 }
 
 }  // namespace coda::cpu
