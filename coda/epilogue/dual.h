@@ -160,6 +160,11 @@ CODA_FN auto erf(Dual<S, Dx, Dy> x) {
   return detail::chain(x, erf(x.value), S(1.1283791670955126) * exp(-(x.value * x.value)));
 }
 template <class S, class Dx, class Dy>
+CODA_FN auto normal_cdf(Dual<S, Dx, Dy> x) {
+  const Normal<S> n = normal(x.value);
+  return detail::chain(x, n.cdf, n.pdf);
+}
+template <class S, class Dx, class Dy>
 CODA_FN auto exp(Dual<S, Dx, Dy> x) {
   const S e = exp(x.value);
   return detail::chain(x, e, e);

@@ -1,7 +1,7 @@
 // Activations, each written once on a generic scalar: float or a vector of lanes in the forward, a Dual in the
 // backward. One of your own is a struct like these: arguments of any type (those of a pair may differ), result `auto`,
-// constants `base_t<S>(0.5)`, made of + - * /, exp, tanh, sigmoid, erf, relu, abs, reciprocal and rsqrt of this
-// namespace. It has no branches: relu(x) is max(x, 0), and -relu(-x) is min(x, 0).
+// constants `base_t<S>(0.5)`, made of + - * /, exp, tanh, sigmoid, erf, normal_cdf, relu, abs, reciprocal and rsqrt of
+// this namespace. It has no branches: relu(x) is max(x, 0), and -relu(-x) is min(x, 0).
 #pragma once
 
 #include "coda/epilogue/dual.h"
@@ -30,10 +30,8 @@ struct GeluErf {
   static constexpr const char* name = "gelu_erf";
   template <class S>
   CODA_FN auto operator()(S x) const {
-    using C = base_t<S>;
-    return (x * C(0.5)) * (erf(x * C(kInvSqrt2)) + C(1));
+    return x * normal_cdf(x);
   }
-  static constexpr double kInvSqrt2 = 0.70710678118654752;
 };
 
 /// The tanh form of the same paper: 0.5 x (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3). It is x sigmoid(2u),

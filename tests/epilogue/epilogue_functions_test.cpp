@@ -78,7 +78,7 @@ struct Everything {
     using C = base_t<S>;
     const auto root = rsqrt(x * x + C(1)), ratio = (C(2) - x) / (C(3) + x * root),
                share = x / C(7) - C(5) / (x * x + C(2));
-    return exp(tanh(x) * C(0.5)) * sigmoid(x) + erf(x) * x - relu(x * x - C(1)) + ratio * share +
+    return exp(tanh(x) * C(0.5)) * sigmoid(x) + erf(x) * x - relu(x * x - C(1)) + normal_cdf(x) + ratio * share +
            C(0.3) * abs(x - C(0.7)) * reciprocal(C(2) + abs(-x));
   }
 };

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numbers>
 
 #include "coda/epilogue/fragment.h"
 #include "tests/support/random.h"
@@ -52,6 +53,14 @@ TEST(SimdMath, IsWithinAFewUnitsInTheLastPlaceOfLibm) {
   EXPECT_LT(worst_ulp(-8.f, 80.f, 997, f_sigmoid, exact_sigmoid), 4);
   EXPECT_LT(worst_ulp(-86.f, -8.f, 997, f_sigmoid, exact_sigmoid), 24);  // as it falls to 0
   EXPECT_LT(worst_ulp(-8.f, 8.f, 997, f_erf, [](double x) { return std::erf(x); }), 4);
+  const auto f_cdf = [](V x) { return normal(x).cdf; };
+  const auto f_pdf = [](V x) { return normal(x).pdf; };
+  const auto exact_cdf = [](double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); };
+  const auto exact_pdf = [](double x) { return std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi); };
+  EXPECT_LT(worst_ulp(-1.f, 8.f, 997, f_cdf, exact_cdf), 12);
+  EXPECT_LT(worst_ulp(-4.f, -1.f, 997, f_cdf, exact_cdf), 24);
+  EXPECT_LT(worst_ulp(-12.f, -4.f, 997, f_cdf, exact_cdf), 250);  // as it falls to 0
+  EXPECT_LT(worst_ulp(-4.f, 4.f, 997, f_pdf, exact_pdf), 12);
 }
 
 TEST(SimdMath, HandlesInfinitiesNanZerosAndTheEndsOfTheRange) {
@@ -62,6 +71,8 @@ TEST(SimdMath, HandlesInfinitiesNanZerosAndTheEndsOfTheRange) {
     EXPECT_TRUE(std::isnan(lane0(tanh(V(x)))));
     EXPECT_TRUE(std::isnan(lane0(erf(V(x)))));
     EXPECT_TRUE(std::isnan(lane0(sigmoid(V(x)))));
+    EXPECT_TRUE(std::isnan(lane0(normal(V(x)).cdf)));
+    EXPECT_TRUE(std::isnan(lane0(normal(V(x)).pdf)));
     EXPECT_TRUE(std::isnan(lane0(relu(V(x)))));
   }
   EXPECT_EQ(lane0(exp(V(inf))), inf);
@@ -79,6 +90,9 @@ TEST(SimdMath, HandlesInfinitiesNanZerosAndTheEndsOfTheRange) {
   EXPECT_TRUE(std::signbit(lane0(V(-0.f))));
   EXPECT_EQ(lane0(sigmoid(V(-inf))), 0.f);
   EXPECT_EQ(lane0(sigmoid(V(inf))), 1.f);
+  EXPECT_EQ(lane0(normal(V(-inf)).cdf), 0.f);
+  EXPECT_EQ(lane0(normal(V(inf)).cdf), 1.f);
+  EXPECT_EQ(lane0(normal(V(-inf)).pdf), 0.f);
   EXPECT_EQ(lane0(rsqrt(V(4.f))), 0.5f);
   EXPECT_EQ(lane0(abs(V(-3.f))), 3.f);
   const Simd<double, kLanes<double>> d(-1.0);
@@ -86,6 +100,8 @@ TEST(SimdMath, HandlesInfinitiesNanZerosAndTheEndsOfTheRange) {
   EXPECT_DOUBLE_EQ(exp(d)[0], std::exp(-1.0));
   EXPECT_DOUBLE_EQ(tanh(d)[0], std::tanh(-1.0));
   EXPECT_DOUBLE_EQ(erf(d)[0], std::erf(-1.0));
+  EXPECT_DOUBLE_EQ(normal(d).cdf[0], 0.5 * std::erfc(1 / std::numbers::sqrt2));
+  EXPECT_DOUBLE_EQ(normal(d).pdf[0], std::exp(-0.5) / std::sqrt(2 * std::numbers::pi));
 }
 
 TEST(SimdMath, WorksOnEachLaneByItself) {

@@ -44,11 +44,14 @@ FAULTS = [
     (MATH, "V p = V(0.0013264727f);", "V p = V(0.0023264727f);", simd),
     (MATH, "select(abs(x) < V(0.625f), small, copysign(big, x))", "select(abs(x) < V(0.625f), small, big)", simd),
     (MATH, "select(t < V(0.95f), small,", "select(t < V(0.65f), V(0.f),", simd),
+    (MATH, "select(x < V(0.f), below, V(1.f) - below)", "select(x < V(0.f), V(1.f) - below, below)", simd),
+    (MATH, "V p = V(0.045832768f);", "V p = V(0.045842768f);", simd),
     (MATH, "return select(x <= S(0), S(0), x);", "return select(x > S(0), x, S(0));", functions),
     (MATH, "return reciprocal(S(1) + exp(-x));", "return reciprocal(S(1) + exp(x));", functions),
     # ---- derivatives
     (DUAL, "detail::chain(x, s, s * (S(1) - s))", "detail::chain(x, s, s * (S(1) + s))", functions),
     (DUAL, "detail::chain(x, t, S(1) - t * t)", "detail::chain(x, t, S(1) - t)", functions),
+    (DUAL, "detail::chain(x, n.cdf, n.pdf)", "detail::chain(x, n.cdf, n.cdf)", functions),
     (DUAL, "exp(-(x.value * x.value)))", "exp(-x.value))", functions),
     (DUAL, "select(x.value <= S(0), S(0), S(1))", "select(x.value < S(0), S(0), S(1))", functions),
     (
