@@ -22,6 +22,7 @@ constexpr const char* kConfigFile = "config.json";
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr const char* kTrainingFile = "training.safetensors";
+constexpr const char* kUpdates = "updates";  // steps that the optimiser applied, which its bias correction counts
 constexpr std::string_view kOptionPrefix = "option.";
 
 std::vector<TensorToWrite> model_tensors(const ModelConfig& config, const Weights& weights) {
@@ -179,7 +180,9 @@ void save_checkpoint(const fs::path& folder, const ModelConfig& config, const We
   model_file.finish();
   std::optional<AtomicFile> training_file;
   if (optimiser && state) {
-    Metadata metadata{{"step", std::to_string(state->step)}, {"seed", std::to_string(state->seed)}};
+    Metadata metadata{{"step", std::to_string(state->step)},
+                      {kUpdates, std::to_string(optimiser->steps())},
+                      {"seed", std::to_string(state->seed)}};
     for (const auto& [key, value] : state->options) metadata.emplace(std::string(kOptionPrefix) + key, value);
     training_file.emplace(folder / kTrainingFile);
     write_safetensors(*training_file, training_tensors(*optimiser), metadata);
@@ -213,6 +216,13 @@ TrainingState read_training(const fs::path& folder) { return parse_state(Safeten
 TrainingState load_training(const fs::path& folder, AdamW& optimiser) {
   const SafetensorsFile file(folder / kTrainingFile);
   TrainingState state = parse_state(file);
+  // Files of older versions do not tell it.
+  const std::int64_t updates =
+      file.metadata().contains(kUpdates) ? parse_number<std::int64_t>(file, kUpdates) : state.step;
+  if (updates < 0) {
+    throw Error(Status::invalid_argument, fmt::format("checkpoint: {}: {}: expected at least 0, got {}",
+                                                      file.path().string(), kUpdates, updates));
+  }
   std::vector<HostTensor> loaded;
   for (AdamW::Slot& slot : optimiser.slots()) {
     for_each_state(slot, [&](const std::string& name, const HostTensor& tensor) {
@@ -234,7 +244,7 @@ TrainingState load_training(const fs::path& folder, AdamW& optimiser) {
   for (AdamW::Slot& slot : optimiser.slots()) {
     for_each_state(slot, [&](const std::string&, HostTensor& tensor) { tensor = std::move(loaded[next++]); });
   }
-  optimiser.restore(state.step);
+  optimiser.restore(updates);
   return state;
 }
 

@@ -16,7 +16,7 @@ namespace coda::nn {
 /// What a run is besides its tensors. It lies in the metadata of `training.safetensors`, beside the optimiser's state,
 /// because one file is replaced atomically and two are not.
 struct TrainingState {
-  std::int64_t step = 0;  // optimiser steps done
+  std::int64_t step = 0;  // steps done, those included whose gradient was not finite and changed nothing
   std::uint64_t seed = 0;
   Metadata options;  // the run's settings, for the resumed run to compare or take over
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -267,6 +268,30 @@ TEST_F(Training, ResumesBitwise) {
   EXPECT_EQ(read_training(scratch.path()).options, state.options);
   EXPECT_EQ(again.steps(), 3);
   run(resumed.weights, again, 3, 6);
+  expect_same(resumed.weights, straight);
+}
+
+TEST_F(Training, ResumesBitwiseBehindAStepThatWasSkipped) {
+  Scratch scratch;
+  const ModelConfig config = small(true, false);
+  Weights straight = make_weights(config, DType::fp32);
+  initialise(straight, 1);
+  AdamW adam(parameters(straight), {});
+  run(straight, adam, 0, 1);
+  Weights endless = make_weights(config, DType::fp32);
+  endless.embed.values<float>()[0] = std::numeric_limits<float>::infinity();
+  std::vector<coda::ConstVector> views;
+  for_each_tensor(endless, [&](const std::string&, const HostTensor& t) { views.push_back(t.vector()); });
+  EXPECT_FALSE(adam.step(views, 0.01).applied);
+  const TrainingState state{2, 1, {}};
+  save_checkpoint(scratch.path(), config, straight, &adam, &state);
+  run(straight, adam, 2, 4);
+
+  LoadedModel resumed = load_model(scratch.path());
+  AdamW again(parameters(resumed.weights), {});
+  EXPECT_EQ(load_training(scratch.path(), again).step, 2);
+  EXPECT_EQ(again.steps(), 1);
+  run(resumed.weights, again, 2, 4);
   expect_same(resumed.weights, straight);
 }
 
