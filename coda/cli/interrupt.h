@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdio>
 
+#include "coda/nn/progress.h"
+
 namespace coda::cli {
 
 /// While it lives, the first Ctrl-C (or SIGTERM) asks the job to stop; a second one kills it. A signal that the process
@@ -53,7 +55,7 @@ void interruptible(const char* command, const Job& job) {
     job();
   } catch (const Interrupted&) {
     std::fflush(stdout);
-    fmt::print(stderr, "{}: interrupted\n", command);
+    nn::tell(stderr, fmt::format("{}: interrupted\n", command));
     CatchInterrupt::end_process();
   }
 }

@@ -1,5 +1,7 @@
 // The command `coda`: exit status 0 when all went well, 1 when an operation or a check failed, 2 for a wrong call.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
@@ -8,6 +10,7 @@
 
 #include "coda/cli/commands.h"
 #include "coda/core/build_info.h"
+#include "coda/nn/progress.h"
 
 namespace {
 
@@ -15,7 +18,7 @@ constexpr int kFailed = 1, kUsage = 2;
 
 int fail(int status, const char* message) {
   std::fflush(stdout);
-  fmt::print(stderr, "coda: error: {}\n", message);
+  coda::nn::tell(stderr, fmt::format("coda: error: {}\n", message));
   return status;
 }
 
@@ -29,6 +32,12 @@ void refuse_unknown_subcommand(const CLI::App& app, const char* name) {
   throw CLI::ValidationError("subcommand", fmt::format("expected one of {}, got `{}`", known, name));
 }
 
+/// A file that we write must not become the stdout or stderr that we were started without.
+void take_standard_numbers() {
+  for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);  // gets this number; to write to it is an error
+}
+
 int run(CLI::App& app, int argc, char** argv) {
   try {
     if (argc > 1 && argv[1][0] != '-') refuse_unknown_subcommand(app, argv[1]);
@@ -38,7 +47,8 @@ int run(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const auto used = app.get_subcommands();
     fail(kUsage, error.what());
-    fmt::print(stderr, "Try: coda{}{} --help\n", used.empty() ? "" : " ", used.empty() ? "" : used.front()->get_name());
+    coda::nn::tell(stderr, fmt::format("Try: coda{}{} --help\n", used.empty() ? "" : " ",
+                                       used.empty() ? "" : used.front()->get_name()));
     return kUsage;
   }
   // What was printed may still be on its way, or was lost on it before: a full disk shows here.
@@ -50,6 +60,7 @@ int run(CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  take_standard_numbers();
   try {
     CLI::App app("CODA: Transformer blocks as GEMM-epilogue programs.", "coda");
     app.set_version_flag("--version", std::string("coda ") + coda::build_info().version, "Print the version");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
@@ -18,6 +19,7 @@
 #include "coda/core/error.h"
 #include "coda/nn/compare.h"
 #include "coda/nn/file.h"
+#include "coda/nn/progress.h"
 #include "coda/nn/trainer.h"
 
 namespace coda::cli {
@@ -47,15 +49,17 @@ void choose_steps(nn::Trainer& trainer, double minutes, std::int64_t most, bool 
   trainer.set_steps(steps);
   if (!quiet) {
     const double seconds = static_cast<double>(steps) * a_step + speed.validation;
-    fmt::print(stderr, "{:.0f} ms a step: {} steps of {} tokens in {}\n", 1000 * speed.step, steps,
-               trainer.options().tokens_per_step(), nn::format_duration(seconds));
+    nn::tell(stderr, fmt::format("{:.0f} ms a step: {} steps of {} tokens in {}\n", 1000 * speed.step, steps,
+                                 trainer.options().tokens_per_step(), nn::format_duration(seconds)));
   }
 }
 
 void describe(const nn::TrainOptions& o) {
-  fmt::print(stderr, "{:.2f} M parameters in {}: {} layers of {} ({} query and {} key heads of {}), feed-forward {}\n",
-             static_cast<double>(o.model.parameters()) / 1e6, name_of(o.model.dtype), o.model.layers, o.model.hidden,
-             o.model.heads, o.model.kv_heads, o.model.head_dim, o.model.ffn);
+  nn::tell(
+      stderr,
+      fmt::format("{:.2f} M parameters in {}: {} layers of {} ({} query and {} key heads of {}), feed-forward {}\n",
+                  static_cast<double>(o.model.parameters()) / 1e6, name_of(o.model.dtype), o.model.layers,
+                  o.model.hidden, o.model.heads, o.model.kv_heads, o.model.head_dim, o.model.ffn));
 }
 
 void print_json(const nn::TrainResult& result, const std::string& out) {
@@ -73,7 +77,8 @@ void print_json(const nn::TrainResult& result, const std::string& out) {
 void train(Arguments& args) {
   std::unique_ptr<nn::Trainer> trainer =
       args.resume ? nn::Trainer::resume(args.run.out, args.train.data) : std::make_unique<nn::Trainer>(args.train);
-  const CatchInterrupt signals;  // from here on, measuring included, Ctrl-C leaves a checkpoint
+  const CatchInterrupt signals;   // from here on, measuring included, Ctrl-C leaves a checkpoint
+  std::signal(SIGPIPE, SIG_IGN);  // also when it has ended the `tee` that we tell our progress
   if (!args.quiet) describe(trainer->options());
   if (!args.resume && args.minutes > 0) choose_steps(*trainer, args.minutes, args.train.steps, args.quiet);
   args.run.interrupted = CatchInterrupt::seen;
@@ -88,7 +93,7 @@ void train(Arguments& args) {
   }
   std::fflush(stdout);
   if (result.interrupted) {
-    fmt::print(stderr, "interrupted; go on with: coda train --resume --out {}\n", args.run.out.string());
+    nn::tell(stderr, fmt::format("interrupted; go on with: coda train --resume --out {}\n", args.run.out.string()));
     CatchInterrupt::end_process();
   }
 }

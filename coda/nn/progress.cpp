@@ -34,6 +34,11 @@ std::string format_duration(double seconds) {
   return fmt::format("{}s", s);
 }
 
+void tell(std::FILE* out, std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), out);
+  std::fflush(out);
+}
+
 Progress::Progress(std::string label, std::int64_t total, std::int64_t first, ProgressOptions options)
     : label_(std::move(label)), total_(total), first_(first), done_(first), options_(std::move(options)) {
   if (!options_.clock) options_.clock = steady_seconds;
@@ -81,7 +86,7 @@ void Progress::draw() {
   std::string text =
       fmt::format("{:3.0f}%  {}/{}  {}{}{}", part * 100, done_, total_, detail_, detail_.empty() ? "" : "  ", time);
   if (options_.mode == Mode::lines) {
-    fmt::print(options_.out, "{} {}\n", label_, text);
+    tell(options_.out, fmt::format("{} {}\n", label_, text));
   } else {
     // The bar takes the room that is left; a line that would wrap is cut, since it could not be redrawn in place.
     const int room = columns() - 1;
@@ -92,27 +97,24 @@ void Progress::draw() {
       line += '[' + std::string(full, '#') + std::string(static_cast<std::size_t>(bar) - full, '.') + "] ";
     }
     line += text;
-    fmt::print(options_.out, "\r{}\x1b[K", line.substr(0, static_cast<std::size_t>(std::max(room, 1))));
+    tell(options_.out, fmt::format("\r{}\x1b[K", line.substr(0, static_cast<std::size_t>(std::max(room, 1)))));
   }
-  std::fflush(options_.out);
 }
 
 void Progress::note(std::string_view line) {
   if (options_.mode == Mode::off) return;
   if (options_.mode == Mode::terminal) {
-    fmt::print(options_.out, "\r\x1b[K{}\n", line);
+    tell(options_.out, fmt::format("\r\x1b[K{}\n", line));
     if (drawn_ && !finished_) draw();
   } else {
-    fmt::print(options_.out, "{}\n", line);
+    tell(options_.out, fmt::format("{}\n", line));
   }
-  std::fflush(options_.out);
 }
 
 void Progress::finish() {
   if (std::exchange(finished_, true) || options_.mode == Mode::off) return;
   if (shown_ != done_ || done_ < total_) draw();
-  if (options_.mode == Mode::terminal) fmt::print(options_.out, "\n");
-  std::fflush(options_.out);
+  if (options_.mode == Mode::terminal) tell(options_.out, "\n");
 }
 
 }  // namespace coda::nn

@@ -12,6 +12,9 @@ namespace coda::nn {
 /// "1h02m", "3m05s", "12s"
 std::string format_duration(double seconds);
 
+/// Prints what is told beside the work, which goes on where it cannot be written: a full disk, a pipe without a reader.
+void tell(std::FILE* out, std::string_view text);
+
 struct ProgressOptions {
   std::FILE* out = stderr;
   enum class Mode { detect, terminal, lines, off } mode = Mode::detect;

@@ -1,4 +1,5 @@
 // `coda train` and `coda generate` as a user calls them: exit status, messages, files.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -6,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -178,6 +180,35 @@ TEST_F(TrainSignals, ControlCWhileTheSpeedIsMeasuredLeavesACheckpoint) {
   const int status = child.after(path("error"), 10, SIGINT);  // the model is described, the first step not done
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
   EXPECT_GE(nn::read_training(path("out")).step, 1);
+}
+
+TEST_F(TrainSignals, ControlCLeavesACheckpointAlsoWhereItEndsTheReaderOfTheProgress) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ::fcntl(ends[0], F_SETFD, FD_CLOEXEC);  // this process alone reads
+  const Child child(words({"--steps", "1000000"}), "/dev/fd/" + std::to_string(ends[1]));
+  ::close(ends[1]);
+  for (int i = 0; i < 3000 && slurp(path("out/log.jsonl")).size() < 2000; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ::close(ends[0]);
+  const int status = child.after(path("out/log.jsonl"), 200, SIGINT);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
+  EXPECT_GT(nn::read_training(path("out")).step, 1);  // the first step's is written at once
+}
+
+TEST_F(TrainCommand, ProgressThatCannotBeWrittenEndsNoRun) {
+  const std::string loud = "train" + data() + " --layers 1 --hidden 32 --ffn 32 --batch 2 --seq 32 --steps 20 --out ";
+  for (const char* where : {"/dev/full", "&-"}) {
+    const std::string out = path("out" + std::to_string(where[0]));
+    const std::string command = std::string(CODA_CLI_PATH) + ' ' + loud + out + " >/dev/null 2>" + where;
+    EXPECT_EQ(std::system(command.c_str()), 0) << where;
+    EXPECT_EQ(nn::read_training(out).step, 20) << where;
+    std::istringstream log(slurp(out + "/log.jsonl"));  // nor does it go into a file of the run's
+    for (std::string line; std::getline(log, line);) EXPECT_TRUE(nlohmann::json::accept(line)) << line;
+    const int failed = std::system((std::string(CODA_CLI_PATH) + " generate nowhere 2>" + where).c_str());
+    EXPECT_EQ(WEXITSTATUS(failed), 1) << where;
+  }
 }
 
 TEST_F(TrainSignals, AnIgnoredControlCStaysIgnored) {
