@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,12 @@ namespace {
 [[noreturn]] void fail_io(const char* operation, const std::filesystem::path& path, std::string_view cause) {
   throw Error(Status::io_error, fmt::format("{}: {}: {}", operation, path.string(), cause));
 }
+
+std::filesystem::path folder_of(const std::filesystem::path& file) {
+  return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+}
+
+constexpr std::string_view kTemporary = ".tmp";  // behind the file's name and eight digits
 
 std::string message(int error) { return std::generic_category().message(error); }
 
@@ -64,15 +71,40 @@ std::string read_text(const std::filesystem::path& path) {
 }
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  remove_abandoned();
   // Not by mkostemp: its files are the owner's alone, and asking for the umask changes it for a moment, for all
   // threads.
   std::random_device random;
   for (int tries = 0; fd_ < 0 && tries < 100; ++tries) {
-    temporary_ = fmt::format("{}.{:08x}", path_.string(), random());
+    temporary_ = fmt::format("{}.{:08x}{}", path_.string(), random(), kTemporary);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ < 0 && errno != EEXIST) break;
+    if (fd_ >= 0 && !hold()) ::close(std::exchange(fd_, -1));
   }
   if (fd_ < 0) fail_io("write", path_, message(errno));
+}
+
+/// Locks the temporary for as long as it lives, so that no other process takes it for abandoned; false if one did.
+bool AtomicFile::hold() const {
+  // A file system without locks has nobody who takes it.
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+  struct stat info {};
+  return ::fstat(fd_, &info) != 0 || info.st_nlink > 0;
+}
+
+/// Removes the temporaries that processes left which were killed: those of this file that nobody holds.
+void AtomicFile::remove_abandoned() const {
+  const std::string begin = path_.filename().string() + '.';
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator it(folder_of(path_), ignored), end; it != end; it.increment(ignored)) {
+    const std::string name = it->path().filename().string();
+    if (name.size() != begin.size() + 8 + kTemporary.size() || !name.starts_with(begin) || !name.ends_with(kTemporary))
+      continue;
+    const int fd = ::open(it->path().c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) continue;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(it->path().c_str());
+    ::close(fd);
+  }
 }
 
 AtomicFile::~AtomicFile() {
@@ -97,9 +129,7 @@ void AtomicFile::write(std::span<const std::byte> data) {
 void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void AtomicFile::finish() {
-  if (fd_ < 0) return;
   if (::fsync(fd_) != 0) fail("flushing", errno);
-  if (::close(std::exchange(fd_, -1)) != 0) fail("closing", errno);
 }
 
 void AtomicFile::commit() {
@@ -107,8 +137,7 @@ void AtomicFile::commit() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("renaming", errno);
   pending_ = false;
   // The new name is durable once the folder is; a file system that cannot flush a folder still has the file.
-  const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
-  const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int directory = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory >= 0) {
     ::fsync(directory);
     ::close(directory);

@@ -33,7 +33,7 @@ std::string read_text(const std::filesystem::path& path);
 
 /// Writes `path` by way of a temporary file beside it: until `commit`, and after any error (a full disk, say), the old
 /// file is untouched; after it the new one is whole, also across a power cut. Without `commit` the temporary is
-/// removed.
+/// removed; that of a process that was killed goes when the file is next written.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
@@ -43,13 +43,15 @@ class AtomicFile {
 
   void write(std::span<const std::byte> data);
   void write(std::string_view text);
-  /// Flushes to the disk and closes; all that can fail for want of space has happened after this.
+  /// Flushes to the disk; all that can fail for want of space has happened after this.
   void finish();
   /// `finish`, then takes the name of the old file.
   void commit();
 
  private:
   [[noreturn]] void fail(const char* what, int error);
+  void remove_abandoned() const;
+  bool hold() const;
 
   std::filesystem::path path_, temporary_;
   int fd_ = -1;

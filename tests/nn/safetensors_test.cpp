@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -196,7 +198,7 @@ TEST(Safetensors, AFullDiskLeavesTheOldFileAsItWas) {
 }
 
 TEST(AtomicFile, HasTheUsualPermissionsAndLeavesTheUmaskAlone) {
-  Scratch scratch;
+  Scratch scratch, files;
   const mode_t before = ::umask(027);
   std::atomic<bool> done{false}, changed{false};
   std::thread other([&] {  // makes folders meanwhile, whose permissions tell the umask
@@ -210,14 +212,36 @@ TEST(AtomicFile, HasTheUsualPermissionsAndLeavesTheUmaskAlone) {
     }
   });
   for (int i = 0; i < 300; ++i) {
-    coda::nn::AtomicFile file(scratch / "f");
+    coda::nn::AtomicFile file(files / "f");
     file.commit();
   }
   done = true;
   other.join();
   ::umask(before);
   EXPECT_FALSE(changed);
-  EXPECT_EQ(static_cast<unsigned>(std::filesystem::status(scratch / "f").permissions()), 0640u);
+  EXPECT_EQ(static_cast<unsigned>(std::filesystem::status(files / "f").permissions()), 0640u);
+}
+
+TEST(AtomicFile, TemporariesOfKilledProcessesGoAndThoseInUseStay) {
+  Scratch scratch;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    coda::nn::AtomicFile file(scratch / "f");
+    file.write("half of it");
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(coda::testing::count_files(scratch.path()), 1u);
+  for (const char* name : {"f.20261123", "g.01234567.tmp", "f.old.tmp"}) scratch.write(name, "another's");
+  {
+    coda::nn::AtomicFile first(scratch / "f"), second(scratch / "f");
+    second.write("second");
+    second.commit();
+    first.write("first");
+    first.commit();
+  }
+  EXPECT_EQ(coda::testing::slurp(scratch / "f"), "first");
+  EXPECT_EQ(coda::testing::count_files(scratch.path()), 4u);
 }
 
 TEST(Safetensors, FilesThatCannotBeOpenedAreNamed) {
