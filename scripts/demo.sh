@@ -4,9 +4,12 @@
 # environment: DATA=<text file>    learn this text; default: the King James Bible of the Debian package bible-kjv
 #              MINUTES=<number>    for all of it, about; default: 3. A slow machine trains fewer steps.
 set -euo pipefail
+readonly here=$PWD
 cd "$(dirname "$0")/.."
+from_here() { [[ $1 == /* ]] && printf '%s' "$1" || printf '%s' "$here/$1"; }
 
-readonly coda=${1:-build/cpu/coda}
+coda=${1:+$(from_here "$1")}
+readonly coda=${coda:-build/cpu/coda}
 readonly out=build/demo checkpoint=build/demo/checkpoint python=.deps/venv/bin/python
 readonly minutes=${MINUTES:-3}
 
@@ -21,8 +24,9 @@ part() { awk -v m="$minutes" -v p="$1" 'BEGIN { printf "%.3f", m * p }'; }
 [[ $minutes =~ ^[0-9]*\.?[0-9]+$ ]] || fail "MINUTES: expected a number, got $minutes"
 mkdir -p "$out"
 
-text=${DATA:-}
-if [[ -z $text ]]; then
+if [[ -n ${DATA:-} ]]; then
+  text=$(from_here "$DATA")
+else
   command -v bible >/dev/null || fail "no DATA=<text file> given, and the Debian package bible-kjv is not installed"
   text=$out/bible.txt
   # Without the verse numbers: "Ge1:1 In the beginning ..."

@@ -4,6 +4,7 @@ usage: plot_loss.py <log.jsonl> <comparison.json> <output.png>
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -13,8 +14,13 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 
+def read_json(text):
+    """JSON has no NaN: a loss that is none is null."""
+    return json.loads(re.sub(r"\bnull\b", "NaN", text))
+
+
 def read_log(path):
-    return [json.loads(line) for line in Path(path).read_text().splitlines() if line]
+    return [read_json(line) for line in Path(path).read_text().splitlines() if line]
 
 
 def smoothed(values, weight=0.85):
@@ -63,7 +69,7 @@ def main():
     log, comparison, out = sys.argv[1:]
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     plot_losses(left, read_log(log))
-    plot_differences(right, json.loads(Path(comparison).read_text()))
+    plot_differences(right, read_json(Path(comparison).read_text()))
     for axes in (left, right):
         axes.grid(alpha=0.3)
     figure.savefig(out, dpi=120)
