@@ -85,24 +85,26 @@ class Run {
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
+/// Over the steps; NaN if any is.
+template <class Difference>
+double largest(const Comparison::Row& row, const Difference& difference) {
+  double most = 0;
+  for (std::size_t i = 0; i < row.fused.losses.size(); ++i) {
+    const double here = difference(row.fused.losses[i], row.unfused.losses[i]);
+    if (std::isnan(here)) return here;
+    most = std::max(most, here);
+  }
+  return most;
+}
+
 }  // namespace
 
 double Comparison::Row::largest_difference() const {
-  double largest = 0;
-  for (std::size_t i = 0; i < fused.losses.size(); ++i) {
-    const double difference = std::abs(fused.losses[i] - unfused.losses[i]);
-    if (!(difference <= largest)) largest = difference;
-  }
-  return largest;
+  return largest(*this, [](double a, double b) { return std::abs(a - b); });
 }
 
 double Comparison::Row::largest_part() const {
-  double largest = 0;
-  for (std::size_t i = 0; i < fused.losses.size(); ++i) {
-    const double part = std::abs(fused.losses[i] - unfused.losses[i]) / unfused.losses[i];
-    if (!(part <= largest)) largest = part;
-  }
-  return largest;
+  return largest(*this, [](double a, double b) { return std::abs(a - b) / b; });
 }
 
 Comparison compare_with_unfused(const CompareOptions& options) {

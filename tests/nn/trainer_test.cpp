@@ -298,6 +298,17 @@ TEST(Comparison, LossesOfFusedAndUnfusedStayTogether) {
   EXPECT_EQ(json["bf16"]["steps"], 20);
 }
 
+TEST(Comparison, ALossThatIsNotFiniteIsNotForgotten) {
+  Comparison::Row row{DType::fp16, {}, {}};
+  row.fused.losses = {5, NAN, 3};
+  row.unfused.losses = {5.5, 4, 3};
+  EXPECT_TRUE(std::isnan(row.largest_difference()));
+  EXPECT_TRUE(std::isnan(row.largest_part()));
+  row.fused.losses[1] = 2;
+  EXPECT_EQ(row.largest_difference(), 2);
+  EXPECT_EQ(row.largest_part(), 0.5);
+}
+
 TEST(Comparison, IsOfTheRunThatTheTrainerMakes) {
   const Scratch scratch;
   CompareOptions compare{small_run(scratch.write("text.txt", rhyme(20000)), 30, DType::bf16), 30, 1e-6, {}};
