@@ -126,6 +126,7 @@ void clear(Weights& gradients) {
 Trainer::Trainer(const TrainOptions& options)
     : options_((options.check(), options)),
       data_(options_.data, options_.data_options()),
+      text_(text_of(data_)),
       weights_(make_weights(options_.model, options_.model.dtype)),
       gradients_(make_weights(options_.model, gradient_dtype(options_.model.dtype))),
       gradient_views_(vectors_of(gradients_)),
@@ -146,7 +147,7 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& folder, const fs::path&
   auto trainer = std::make_unique<Trainer>(options);
   const auto text = state.options.find(kText);
   const std::string expected = text == state.options.end() ? "none" : text->second;
-  if (const std::string got = text_of(trainer->data_); got != expected) {
+  if (const std::string& got = trainer->text_; got != expected) {
     throw Error(Status::invalid_argument,
                 fmt::format("resume: {}: expected the text that the run began with ({}), got {}", options.data.string(),
                             expected, got));
@@ -213,7 +214,7 @@ double Trainer::validation_loss() {
 
 void Trainer::save(const fs::path& folder) const {
   TrainingState state{done_, options_.seed, options_.to_metadata()};
-  state.options[kText] = text_of(data_);
+  state.options[kText] = text_;
   save_checkpoint(folder, options_.model, weights_, &*optimiser_, &state);
 }
 

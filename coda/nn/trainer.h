@@ -98,6 +98,7 @@ class Trainer {
 
   TrainOptions options_;
   TextData data_;
+  std::string text_;  // what tells a changed one; of a long text it takes seconds
   Weights weights_, gradients_;
   std::vector<ConstVector> gradient_views_;
   std::optional<AdamW> optimiser_;
