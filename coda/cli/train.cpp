@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <type_traits>
 
 #include "coda/cli/arguments.h"
 #include "coda/cli/commands.h"
@@ -82,14 +83,16 @@ void train(Arguments& args) {
   if (!args.quiet) describe(trainer->options());
   if (!args.resume && args.minutes > 0) choose_steps(*trainer, args.minutes, args.train.steps, args.quiet);
   args.run.interrupted = CatchInterrupt::seen;
+  const std::int64_t before = trainer->steps_done();
   const nn::TrainResult result = trainer->run(args.run);
   if (args.json) {
     print_json(result, args.run.out.string());
   } else {
-    fmt::print(
-        "step {} of {}: loss {:.4f}, validation loss {:.4f} nats per byte, {:.0f} tokens/s, {}; checkpoint in {}\n",
-        result.step, result.steps, result.loss, result.validation_loss, result.tokens_per_second,
-        nn::format_duration(result.seconds), args.run.out.string());
+    const std::string trained =
+        result.step == before ? "nothing was left to do" : fmt::format("loss {:.4f}", result.loss);
+    fmt::print("step {} of {}: {}, validation loss {:.4f} nats per byte, {:.0f} tokens/s, {}; checkpoint in {}\n",
+               result.step, result.steps, trained, result.validation_loss, result.tokens_per_second,
+               nn::format_duration(result.seconds), args.run.out.string());
   }
   std::fflush(stdout);
   if (result.interrupted) {
@@ -142,6 +145,8 @@ void add_train(CLI::App& app) {
   std::vector<CLI::Option*> fixed;  // what a resumed run takes from its checkpoint
   const auto option = [&](const std::string& name, auto& value, const std::string& help) {
     fixed.push_back(command->add_option(name, value, help)->capture_default_str()->group("Model and training"));
+    using Value = std::remove_reference_t<decltype(value)>;
+    if constexpr (std::is_integral_v<Value>) fixed.back()->check(whole<Value>(0));
     return fixed.back();
   };
   command->add_option("--data", t.data, "Text file; its bytes are the tokens");
@@ -175,7 +180,7 @@ void add_train(CLI::App& app) {
   option("--clip", t.adamw.clip_norm, "Largest norm of the gradient; 0: no limit");
   option("--validation", t.validation, "Part of the text, from its end, to validate on");
   option("--validate-every", t.validate_every, "Steps between validations; 0: only at the end");
-  option("--seed", t.seed, "Of the weights and the order of the data")->check(whole<std::uint64_t>(0));
+  option("--seed", t.seed, "Of the weights and the order of the data");
   for (CLI::Option* o : fixed) o->excludes(resume);
   command
       ->add_option("--stop-after", args->run.stop_after, "Stop after this many steps, to be resumed; 0: go to the end")

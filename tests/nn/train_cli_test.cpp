@@ -70,6 +70,8 @@ TEST_F(TrainCommand, TrainsStopsResumesAndGenerates) {
   EXPECT_NE(r.out.find("step 3 of 8"), std::string::npos) << r.out;
   ASSERT_EQ(coda("train --resume --quiet --threads 1 --out " + path("parts")).status, 0);
   EXPECT_TRUE(slurp(scratch / "whole" / "model.safetensors") == slurp(scratch / "parts" / "model.safetensors"));
+  r = coda("train --resume --quiet --out " + path("parts"));
+  EXPECT_NE(r.out.find("step 8 of 8: nothing was left to do, validation loss "), std::string::npos) << r.out;
 
   r = coda("generate " + path("whole") + " --prompt 'Line' --tokens 40 --seed 3");
   ASSERT_EQ(r.status, 0) << r.error;
@@ -250,6 +252,8 @@ TEST_F(TrainCommand, BadArgumentsAreErrors) {
   expect_failure(2, "train" + data() + model() + "--steps 2 --no-such-option --out " + path("out"),
                  {"--no-such-option"});
   expect_failure(2, "train" + data() + model() + "--steps two --out " + path("out"), {"two"});
+  expect_failure(2, "train" + data() + model() + "--steps 99999999999999999999 --out " + path("out"),
+                 {"--steps: expected a whole number from 0 to", "`99999999999999999999`"});
   expect_failure(2, "train" + data() + model() + "--steps 2", {"--out"});
   expect_failure(2, "train" + model() + "--steps 2 --out " + path("out"), {"--data"});
   expect_failure(2, "train" + data() + model() + "--out " + path("out"), {"--steps", "--minutes"});
