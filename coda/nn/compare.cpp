@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "coda/core/error.h"
 #include "coda/nn/unfused.h"
 
 namespace coda::nn {
@@ -111,6 +112,11 @@ Comparison compare_with_unfused(const CompareOptions& options) {
   TrainOptions train = options.train;
   if (train.steps == 0) train.steps = options.steps;
   train.check();
+  if (options.steps < 1 || options.steps > train.steps) {
+    throw Error(
+        Status::invalid_argument,
+        fmt::format("compare: steps: expected a number from 1 to the run's {}, got {}", train.steps, options.steps));
+  }
   const TextData data(train.data, train.data_options());
   const DType own = train.model.dtype;
   Comparison result{train.steps, train.tokens_per_step(), {}};

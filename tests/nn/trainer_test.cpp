@@ -298,6 +298,16 @@ TEST(Comparison, LossesOfFusedAndUnfusedStayTogether) {
   EXPECT_EQ(json["bf16"]["steps"], 20);
 }
 
+TEST(Comparison, TakesNoMoreStepsThanTheRunHas) {
+  const Scratch scratch;
+  const TrainOptions run = small_run(scratch.write("text.txt", rhyme(9000)), 10);
+  for (const std::int64_t steps : {0, 11}) {
+    expect_error(
+        Status::invalid_argument, [&] { compare_with_unfused({.train = run, .steps = steps, .progress = {}}); },
+        "compare: steps: expected a number from 1 to the run's 10", "got " + std::to_string(steps));
+  }
+}
+
 TEST(Comparison, ALossThatIsNotFiniteIsNotForgotten) {
   Comparison::Row row{DType::fp16, {}, {}};
   row.fused.losses = {5, NAN, 3};
