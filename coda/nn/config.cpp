@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "coda/core/error.h"
@@ -106,9 +107,20 @@ bool is_qwen3(const Fields& fields) {
   return qwen3;
 }
 
-/// The base of the rotary angles: `rope_theta`, or inside `rope_parameters` as newer transformers write it.
+/// The base of the rotary angles: `rope_theta`, or inside `rope_parameters` as newer transformers write it. An older
+/// one that saves such a model writes both, and may mean neither: two that differ are refused.
 double read_rope_theta(const Fields& fields) {
-  double theta = fields.positive("rope_theta", 10000.0);
+  std::optional<double> theta;
+  const auto take = [&](const Fields& from) {
+    const json* value = from.find("rope_theta");
+    if (!value) return;
+    const double here = from.positive("rope_theta", 0);
+    if (theta.value_or(here) != here) {
+      from.wrong("rope_theta", fmt::format("the {} that this file has elsewhere", *theta).c_str(), *value);
+    }
+    theta = here;
+  };
+  take(fields);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const json* value = fields.find(key);
     if (!value) continue;
@@ -120,9 +132,9 @@ double read_rope_theta(const Fields& fields) {
     rope.only("rope_type", "default");
     rope.only("type", "default");
     rope.only("partial_rotary_factor", 1.0);
-    theta = rope.positive("rope_theta", theta);
+    take(rope);
   }
-  return theta;
+  return theta.value_or(10000.0);
 }
 
 DType read_dtype(const Fields& fields) {

@@ -94,6 +94,17 @@ TEST(ModelConfig, ReadsTheKeysOfNewerTransformers) {
   EXPECT_EQ(parse(config).dtype, DType::fp16);
 }
 
+TEST(ModelConfig, TwoRotaryBasesThatDifferAreRefused) {
+  // What transformers 4 saves of a model that transformers 5 has written.
+  json config = llama();
+  config["rope_parameters"] = {{"rope_theta", 500000}, {"rope_type", "default"}};
+  EXPECT_EQ(parse(config).rope_theta, 500000.0);
+  config["rope_theta"] = 10000.0;
+  expect_error(
+      Status::invalid_argument, [&] { parse(config); }, "config.json: rope_parameters: rope_theta",
+      "expected the 10000 that this file has elsewhere, got 500000");
+}
+
 TEST(ModelConfig, WritesWhatItReads) {
   for (const json& object : {llama(), qwen3()}) {
     const ModelConfig c = parse(object);
