@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 
 #include "coda/nn/progress.h"
 
@@ -33,9 +34,10 @@ class CatchInterrupt {
 
   static bool seen() { return seen_ != 0; }
   /// As if the signal had not been caught, so that a shell's loop ends too.
-  static void end_process() {
+  [[noreturn]] static void end_process() {
     std::signal(seen_, SIG_DFL);
     std::raise(seen_);
+    std::_Exit(128 + seen_);  // the first process of a container is ended by no signal
   }
 
  private:

@@ -213,6 +213,16 @@ TEST_F(TrainCommand, ProgressThatCannotBeWrittenEndsNoRun) {
   }
 }
 
+TEST_F(TrainSignals, TheFirstProcessOfAContainerFailsToo) {
+  const std::string contained = "unshare --user --fork --pid ";
+  if (std::system((contained + "true 2>/dev/null").c_str()) != 0) GTEST_SKIP() << "no namespaces here";
+  // SIGTERM for the whole group after two seconds; `unshare` itself ignores it.
+  const Result r = coda("train" + data() + model() + "--steps 100000000 --validate-every 0 --out " + path("out"),
+                        "timeout --preserve-status -k 60 2 " + contained);
+  EXPECT_EQ(r.status, 128 + SIGTERM) << r.error;
+  EXPECT_GT(nn::read_training(path("out")).step, 1);
+}
+
 TEST_F(TrainSignals, AnIgnoredControlCStaysIgnored) {
   const Child child(words({"--quiet", "--steps", "300"}), path("error"), SIG_IGN);
   EXPECT_EQ(child.after(path("out/log.jsonl"), 200, SIGINT), 0) << slurp(path("error"));
