@@ -79,8 +79,8 @@ void Check::same_pitch(const char* name, const ConstMatrix& m, const char* other
 
 Check::Range Check::range(const ConstMatrix& m) {
   if (!m || m.rows <= 0 || m.cols <= 0) return {};
-  return {static_cast<const std::byte*>(m.data), m.rows, m.cols * size_of(m.dtype), m.pitch * size_of(m.dtype),
-          m.dtype};
+  const std::int64_t pitch = m.rows > 1 ? m.pitch : m.cols;  // that of one row means nothing
+  return {static_cast<const std::byte*>(m.data), m.rows, m.cols * size_of(m.dtype), pitch * size_of(m.dtype), m.dtype};
 }
 
 Check::Range Check::range(const ConstVector& v) {
@@ -90,7 +90,7 @@ Check::Range Check::range(const ConstVector& v) {
 
 bool Check::Range::is(const Range& other) const {
   return begin == other.begin && rows == other.rows && width == other.width && dtype == other.dtype &&
-         (rows <= 1 || pitch == other.pitch);
+         pitch == other.pitch;
 }
 
 bool Check::overlap(const Range& a, const Range& b) {
@@ -99,13 +99,12 @@ bool Check::overlap(const Range& a, const Range& b) {
   const auto last_a = first_a + static_cast<std::uintptr_t>((a.rows - 1) * a.pitch + a.width);
   const auto last_b = first_b + static_cast<std::uintptr_t>((b.rows - 1) * b.pitch + b.width);
   if (last_a <= first_b || last_b <= first_a) return false;
-  // The pitch of one row means nothing.
   const std::int64_t common = a.rows > 1 ? a.pitch : b.pitch;
-  if ((b.rows > 1 && b.pitch != common) || a.width > common || b.width > common) return true;
+  if ((b.rows > 1 && b.pitch != common) || b.width > common) return true;
   // Column slices of one buffer: rows start `shift` apart, modulo the common pitch.
   const auto pitch = static_cast<std::uintptr_t>(common);
-  const auto shift = static_cast<std::int64_t>(first_b >= first_a ? (first_b - first_a) % pitch
-                                                                  : (pitch - (first_a - first_b) % pitch) % pitch);
+  const auto shift =
+      static_cast<std::int64_t>(first_b >= first_a ? (first_b - first_a) % pitch : pitch - (first_a - first_b) % pitch);
   return shift < a.width || shift + b.width > common;
 }
 

@@ -255,6 +255,8 @@ TEST(BadInput, OfTheActivationBackwardsIsNamed) {
   all(glu);
   glu.add("function", "got 9", [](auto& x) { x.function = static_cast<ops::Glu>(9); })
       .overlap("out", AT(out), AT(preact));
+  glu.add("out", "overlaps the input preact without being exactly it",
+          [](auto& x) { x.out = Matrix(const_cast<void*>(x.preact.data), x.preact.dtype, 4, 8, x.preact.pitch); });
   BadCalls<ops::GemmActivationBackward> plain("gemm_activation_backward", ops::gemm_activation_backward,
                                               [&](Case& c) { return make(c, ops::GemmActivationBackward{}, 8); });
   all(plain);
@@ -314,7 +316,9 @@ TEST(Overlap, TakesAnyPitchOfOneRow) {
   };
   ops::gemm({.a = a_, .b = b_, .beta = 1, .c = row(0, 9), .out = row(0, 4)});
   EXPECT_EQ(out, (std::vector<float>{5, 5, 5, 5, 3, 3, 3, 3}));
-  for (const std::int64_t pitch : {0, 4, 9}) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_NO_THROW(ops::gemm({.a = a_, .b = b_, .beta = 1, .c = row(0, most), .out = row(0, most / 3)}));
+  for (const std::int64_t pitch : {std::int64_t{0}, std::int64_t{4}, std::int64_t{9}, most}) {
     EXPECT_THROW(ops::gemm({.a = a_, .b = b_, .beta = 1, .c = row(1, 9), .out = row(0, pitch)}), Error);
   }
   // One row between those of a matrix, and across them.
@@ -329,6 +333,18 @@ TEST(Overlap, TakesAnyPitchOfOneRow) {
   EXPECT_EQ(wide[2], 2);
   EXPECT_THROW(into(1), Error);
   EXPECT_THROW(into(6), Error);
+  // And one that is read, between those of a matrix that is written.
+  std::vector<float> a2(2 * 2, 1), b3(3 * 2, 1);
+  const auto beside = [&](std::int64_t first) {
+    ops::gemm({.a = MatrixOf<const float>(a2.data(), 2, 2),
+               .b = MatrixOf<const float>(b3.data(), 3, 2),
+               .bias = VectorOf<const float>(wide.data() + first, 3),
+               .out = Matrix(wide.data() + 8, DType::fp32, 2, 3, 16)});
+  };
+  EXPECT_NO_THROW(beside(8 + 3));
+  EXPECT_NO_THROW(beside(8 + 13));
+  EXPECT_THROW(beside(8 + 2), Error);
+  EXPECT_THROW(beside(8 + 14), Error);
 
   std::vector<float> mean(1), m2(1), max(1), sum(1), x(4), residual(4, 1);
   const auto one = [](std::vector<float>& v, std::int64_t pitch) { return Matrix(v.data(), DType::fp32, 1, 1, pitch); };
@@ -367,6 +383,47 @@ TEST(Overlap, AllowsColumnSlicesOfOneBuffer) {
   EXPECT_THROW(ops::gemm({.a = a_, .b = b_, .preact = slice(0), .out = slice(2)}), Error);
   EXPECT_THROW(ops::gemm({.a = a_, .b = b_, .preact = slice(4), .out = slice(3)}), Error);
   EXPECT_THROW(ops::gemm({.a = a_, .b = b_, .preact = slice(0), .out = slice(6)}), Error);  // wraps into the next row
+  EXPECT_NO_THROW(ops::gemm({.a = a_, .b = b_, .preact = slice(0), .out = slice(3)}));
+  EXPECT_NO_THROW(ops::gemm({.a = a_, .b = b_, .preact = slice(3), .out = slice(0)}));
+}
+
+TEST(Overlap, InPlaceIsTheSameRowsOfTheSameType) {
+  std::vector<float> a(4 * 2, 1), b(3 * 2, 1), out(4 * 8, 7);
+  const auto slice = [&](std::int64_t pitch) { return Matrix(out.data(), DType::fp32, 4, 3, pitch); };
+  const MatrixOf<const float> a_(a.data(), 4, 2), b_(b.data(), 3, 2);
+  EXPECT_NO_THROW(ops::gemm({.a = a_, .b = b_, .beta = 1, .c = slice(8), .out = slice(8)}));
+  EXPECT_THROW(ops::gemm({.a = a_, .b = b_, .beta = 1, .c = slice(8), .out = slice(7)}), Error);
+  // As many bytes of another type.
+  const std::vector<std::int32_t> target{0, 1};
+  const std::vector<float> lse(2), dloss(2);
+  std::vector<bf16> dz(4);
+  const auto backward = [&](const Matrix& zdz) {
+    ops::cross_entropy_backward({.preact = Matrix(out.data(), DType::bf16, 2, 2),
+                                 .target = VectorOf<const std::int32_t>(target.data(), 2),
+                                 .lse = VectorOf<const float>(lse.data(), 2),
+                                 .dloss = VectorOf<const float>(dloss.data(), 2),
+                                 .dz = MatrixOf<bf16>(dz.data(), 2, 2),
+                                 .dot = {.zdz = zdz}});
+  };
+  EXPECT_NO_THROW(backward(Matrix(out.data() + 2, DType::fp32, 2, 1)));
+  EXPECT_THROW(backward(Matrix(out.data(), DType::fp32, 2, 1)), Error);
+}
+
+TEST(Overlap, WhatIsEmptyOverlapsNothing) {
+  std::vector<float> out(4 * 8, 7);
+  const MatrixOf<float> whole(out.data(), 4, 8);
+  EXPECT_NO_THROW(ops::gemm({.a = MatrixOf<const float>(out.data(), 4, 0, 8),
+                             .b = MatrixOf<const float>(out.data(), 8, 0, 1),
+                             .out = whole}));
+  EXPECT_EQ(out[31], 0);
+  EXPECT_NO_THROW(ops::gemm({.a = MatrixOf<const float>(nullptr, 0, 4),
+                             .b = MatrixOf<const float>(out.data(), 8, 4),
+                             .beta = 1,
+                             .out = MatrixOf<float>(nullptr, 0, 8)}))
+      << "no c is needed for nothing";
+  const MatrixOf<const float> none(nullptr, 0, 8);
+  const VectorOf<const std::int64_t> no_token(reinterpret_cast<const std::int64_t*>(out.data() + 2), 0);
+  EXPECT_NO_THROW(ops::embedding_backward({.dx = none, .token = no_token, .dtable = whole}));
 }
 
 }  // namespace

@@ -66,6 +66,10 @@ TEST(BadInput, OfBlockIsNamed) {
   bad.overlap("x_next", AT(x_next), AT(x_mid), 0).overlap("qkv", AT(qkv), AT(x));
   bad.overlap("preact", AT(preact), AT(weights.gate_up)).overlap("rstd_next", AT(rstd_next), AT(rstd_mid), 0);
   bad.overlap("qkv", AT(qkv), AT(heads.table));
+  bad.add("workspace", "overlaps the output x_next", [](auto& x) {
+    alignas(64) static std::byte memory[1 << 16];
+    x.workspace = memory, x.x_next.data = memory + 128;
+  });
   EXPECT_GT(bad.count(), 80);
 }
 
@@ -85,6 +89,7 @@ TEST(BadInput, OfBlockPreIsNamed) {
   bad.matrix("table", AT(table), true, false).matrix("x", AT(x), true).vector("rstd", AT(rstd), true);
   bad.matrix("qkv", AT(qkv), true).matrix("qkv_preact", AT(qkv_preact), false);
   bad.add("token", "expected values in [0, 5)", [](auto& x) { x.table.rows = 5, x.token = x.heads.position; });
+  bad.add("eps", "got nan", [](auto& x) { x.eps = std::nan(""); });
   bad.overlap("x", AT(x), AT(table)).overlap("qkv", AT(qkv), AT(x));
   add_projection(bad);
   add_workspace(bad, ops::block_pre_workspace_bytes(shape()));
@@ -160,9 +165,15 @@ TEST(BadInput, OfBlockBackwardIsNamed) {
   bad.vector("next_gradients.input_norm", AT(next_gradients.input_norm), false);
   bad.matrix("next_gradients.qkv", AT(next_gradients.qkv), false);
   bad.vector("next_gradients.q_norm", AT(next_gradients.q_norm), false);
+  bad.vector("next_gradients.k_norm", AT(next_gradients.k_norm), false);
+  bad.add("next_gradients.q_norm", "got one", [](auto& x) { x.next_gradients.q_norm = {}; });
   bad.add("next_gradients.k_norm", "got one", [](auto& x) { x.next_gradients.k_norm = {}; });
   bad.overlap("dz", AT(dz), AT(dqkv)).overlap("dx", AT(dx), AT(dx_next)).overlap("dx", AT(dx), AT(x_next), 0);
   bad.overlap("dz", AT(dz), AT(qkv_preact), 0).overlap("dz", AT(dz), AT(dx_next), 0);
+  bad.add("dz", "overlaps the input dqkv",
+          [](auto& x) { x.dz = Matrix(const_cast<void*>(x.dqkv.data), x.dqkv.dtype, 4, kWidth, x.dqkv.pitch + 1); });
+  bad.add("dz", "overlaps the input dx_next",
+          [](auto& x) { x.dx_next = Matrix(x.dz.data, x.dz.dtype, 4, 8, x.dz.pitch); });
   add_block_weights(bad), add_projection(bad), add_block_gradients(bad);
   add_workspace(bad, ops::block_backward_workspace_bytes(shape()));
   bad.add("next_gradients.q_norm", "expected none", [](auto& x) {
@@ -196,7 +207,9 @@ TEST(BadInput, OfBlockPreBackwardIsNamed) {
   bad.add("dtable", "expected dtype fp32", [](auto& x) { x.dtable.dtype = DType::bf16; });
   bad.add("dtable", "expected shape (11, 8)", [](auto& x) { --x.dtable.cols; });
   bad.add("beta", "got 0.5", [](auto& x) { x.beta = 0.5; });
-  bad.overlap("dx", AT(dx), AT(x), 0).overlap("dz", AT(dz), AT(dqkv));
+  bad.overlap("dx", AT(dx), AT(x), 0).overlap("dz", AT(dz), AT(dqkv)).overlap("dtable", AT(dtable), AT(x));
+  bad.add("dz", "overlaps the input dx_next",
+          [](auto& x) { x.dx_next = Matrix(x.dz.data, x.dz.dtype, 4, 8, x.dz.pitch); });
   add_projection(bad);
   add_workspace(bad, ops::block_pre_backward_workspace_bytes(shape()));
 }

@@ -1,4 +1,4 @@
-// Bad calls of the forward operations and the small reductions.
+// Bad calls of the forward operations, the small reductions and the optimiser.
 #include <limits>
 
 #include "tests/ops/bad_calls.h"
@@ -52,7 +52,10 @@ TEST(BadInput, OfGemmIsNamed) {
       .matrix("preact", AT(preact), false)
       .vector("bias", AT(bias), false);
   bad.add("out", "got fp64", [](auto& x) { x.out.dtype = DType::fp64; });
+  bad.add("out", "got fp32", [](auto& x) { x.a.dtype = x.b.dtype = DType::fp64, x.out.dtype = DType::fp32; });
   bad.add("c", "got fp32", [](auto& x) { x.c.dtype = DType::fp32; });
+  EXPECT_STREQ(name_of(static_cast<ops::Activation>(44)), "no activation");
+  EXPECT_STREQ(name_of(static_cast<ops::Glu>(44)), "no gated function");
   bad.add("activation", "got 44", [](auto& x) { x.activation = static_cast<ops::Activation>(44); });
   bad.overlap("out", AT(out), AT(a)).overlap("out", AT(out), AT(b)).overlap("out", AT(out), AT(bias));
   bad.overlap("out", AT(out), AT(c)).overlap("preact", AT(preact), AT(out)).overlap("preact", AT(preact), AT(a));
@@ -94,6 +97,7 @@ TEST(BadInput, OfGemmResidualAndEmbeddingIsNamed) {
   static const std::int64_t kNegative[] = {0, 1, -1, 2};
   embedding.add("token", "got -1 at row 2", [](auto& x) { x.token = VectorOf<const std::int64_t>(kNegative, 4); });
   embedding.overlap("x", AT(x), AT(table)).overlap("x", AT(x), AT(token)).overlap("h", AT(h), AT(x));
+  embedding.overlap("h", AT(h), AT(weight));
 }
 
 TEST(BadInput, OfGemmNormIsNamed) {
@@ -147,6 +151,7 @@ void add_heads(BadCalls<Call>& bad) {
   bad.add("heads.position", "got 9 at row 1", [](Call& x) { x.heads.table.rows = 9; });
   bad.add("heads.table", "at least 4 rows", [](Call& x) { x.heads.position = {}, x.heads.table.rows = 3; });
   bad.add("heads", "as many as N", [](Call& x) { x.heads.q = std::int64_t{1} << 62; });
+  bad.add("heads", "as many as N", [](Call& x) { x.heads.q = std::int64_t{1} << 62, x.heads.head_dim = 4; });
 }
 
 TEST(BadInput, OfTheRotaryProjectionsIsNamed) {
@@ -195,7 +200,8 @@ TEST(BadInput, OfTheSmallReductionsIsNamed) {
         .sum_sq = c.in(Mat(4, 2), DType::fp32), .n = 300, .rstd = c.out_vec("rstd", 4, DType::fp32)};
   });
   rms.matrix("sum_sq", AT(sum_sq), true, false).vector("rstd", AT(rstd), true).overlap("rstd", AT(rstd), AT(sum_sq));
-  rms.add("n", "got 0", [](auto& x) { x.n = 0; }).add("n", "2 tiles", [](auto& x) { x.n = 256; });
+  rms.add("sum_sq", "got bf16", [](auto& x) { x.sum_sq.dtype = DType::bf16; });
+  rms.add("n", "above 0, got 0", [](auto& x) { x.n = 0; }).add("n", "2 tiles", [](auto& x) { x.n = 256; });
   rms.add("n", "got -5", [](auto& x) { x.n = -5; });
   rms.add("eps", "got -5", [](auto& x) { x.eps = -5; }).add("eps", "got nan", [](auto& x) { x.eps = std::nan(""); });
 
@@ -210,6 +216,7 @@ TEST(BadInput, OfTheSmallReductionsIsNamed) {
   layer.vector("mean", AT(mean), true).vector("rstd", AT(rstd), true).add("n", "2 tiles", [](auto& x) { x.n = 513; });
   layer.add("eps", "got -5", [](auto& x) { x.eps = -5; }).add("eps", "got inf", [](auto& x) { x.eps = HUGE_VAL; });
   layer.overlap("rstd", AT(rstd), AT(mean)).overlap("mean", AT(mean), AT(tile_m2));
+  layer.overlap("mean", AT(mean), AT(tile_mean));
 
   BadCalls<ops::SumRows> rows("sum_rows", ops::sum_rows, [](Case& c) {
     return ops::SumRows{.partial = c.in(Mat(4, 3), DType::fp32), .out = c.out_vec("out", 4, DType::fp32)};
@@ -238,6 +245,9 @@ TEST(BadInput, OfTheSmallReductionsIsNamed) {
   weights.add("heads", "8 columns", [](auto& x) { x.heads.q = 1; }).add("heads", "got (2 + -1 + 3) * 2", [](auto& x) {
     x.heads.k = -1, x.heads.v = 3;
   });
+  // The number of columns, but for 2^64.
+  weights.add("heads", "got (4611686018427387904", [](auto& x) { x.heads = {std::int64_t{1} << 62, 1, 1, 4}; });
+  weights.add("heads", "* 4611686018427387906", [](auto& x) { x.heads.head_dim += std::int64_t{1} << 62; });
   weights.overlap("dk_weight", AT(dk_weight), AT(dq_weight)).overlap("dq_weight", AT(dq_weight), AT(partial));
 
   BadCalls<ops::EmbeddingBackward> embedding("embedding_backward", ops::embedding_backward, [](Case& c) {
@@ -250,6 +260,42 @@ TEST(BadInput, OfTheSmallReductionsIsNamed) {
   embedding.add("dtable", "got bf16", [](auto& x) { x.dtable.dtype = DType::bf16; });
   embedding.add("token", "got 5 at row 1", [](auto& x) { x.dtable.rows = 5; });
   embedding.overlap("dtable", AT(dtable), AT(dx)).overlap("dtable", AT(dtable), AT(token));
+}
+
+TEST(BadInput, OfTheOptimiserIsNamed) {
+  BadCalls<ops::Cast> cast("cast", ops::cast, [](Case& c) {
+    return ops::Cast{.in = c.in(Mat(4, 8)), .out = c.out("out", 4, 8, DType::fp32)};
+  });
+  cast.matrix("in", AT(in), true, false).matrix("out", AT(out), true).overlap("out", AT(out), AT(in), 0);
+
+  BadCalls<ops::SquaredNorm> norm("squared_norm", ops::squared_norm, [](Case& c) {
+    return ops::SquaredNorm{.x = c.vec(Vec(9)), .out = c.out_vec("out", 1, DType::fp64)};
+  });
+  norm.vector("out", AT(out), true).overlap("out", AT(out), AT(x), 0);
+  norm.add("x", "got int64", [](auto& x) { x.x.dtype = DType::int64; });
+  norm.add("x", "null pointer", [](auto& x) { x.x.data = nullptr; }).add("x", "got -1", [](auto& x) { x.x.size = -1; });
+  norm.add("x", "2^62 bytes", [](auto& x) { x.x.size = std::int64_t{1} << 62; });
+  norm.add("beta", "got 0.5", [](auto& x) { x.beta = 0.5; });
+
+  BadCalls<ops::AdamW> adamw("adamw", ops::adamw, [](Case& c) {
+    return ops::AdamW{.master = c.out_vec("master", 6, DType::fp32),
+                      .m = c.out_vec("m", 6, DType::fp32),
+                      .v = c.out_vec("v", 6, DType::fp32),
+                      .weight = c.out_vec("weight", 6, DType::bf16),
+                      .gradient = c.vec(Vec(6, 1.0)),
+                      .squared_norm = c.vec(Vec(1, 6.0), DType::fp64),
+                      .clip_norm = 1};
+  });
+  adamw.vector("m", AT(m), true).vector("v", AT(v), true).vector("weight", AT(weight), false);
+  adamw.vector("gradient", AT(gradient), true).vector("squared_norm", AT(squared_norm), false);
+  adamw.add("master", "got bf16", [](auto& x) { x.master.dtype = DType::bf16; });
+  adamw.add("master", "null pointer", [](auto& x) { x.master.data = nullptr; });
+  adamw.add("weight_decay", "got -0.5", [](auto& x) { x.weight_decay = -0.5; });
+  adamw.add("clip_norm", "got -1", [](auto& x) { x.clip_norm = -1; });
+  adamw.add("clip_norm", "got inf", [](auto& x) { x.clip_norm = HUGE_VAL; });
+  adamw.overlap("master", AT(master), AT(gradient), 0).overlap("m", AT(m), AT(master), 0);
+  adamw.overlap("weight", AT(weight), AT(gradient), 0).overlap("weight", AT(weight), AT(v), 0);
+  adamw.overlap("v", AT(v), AT(squared_norm), 0);
 }
 
 }  // namespace

@@ -21,6 +21,8 @@ const LayerDims kDims[] = {
     {.m = 66, .hidden = 72, .ffn = 272, .heads = {6, 2, 2, 32}, .qk_norm = true, .vocab = 80},
     {.m = 1, .hidden = 8, .ffn = 6, .heads = {2, 2, 2, 4}, .glu = ops::Glu::geglu_erf, .vocab = 5},
     {.m = 20, .hidden = 24, .ffn = 16, .heads = {2, 1, 1, 6}, .qk_norm = true, .glu = ops::Glu::reglu, .vocab = 9},
+    // One more tile of whole heads than of plain columns; logits that take more memory than anything else.
+    {.m = 21, .hidden = 16, .ffn = 8, .heads = {2, 1, 1, 160}, .qk_norm = true, .vocab = 700},
 };
 
 /// body(case, numbers) for each type and shape; the case then has all of its memory checked.
@@ -401,6 +403,29 @@ TEST(Layer, WorkspaceOfTheCallerAndActivationsNotKeptChangeNoBit) {
     EXPECT_EQ(check_exact("x_next", inference.got("stream"), one.got("x_next")), "");
     EXPECT_EQ(check_exact("rstd_next", inference.got("rstd_next"), one.got("rstd_next")), "");
     EXPECT_EQ(check_exact("qkv", inference.got("qkv"), one.got("qkv")), "");
+
+    Case kept = layer_case(DType::bf16, d, base_seed());
+    ops::Block over = block_call(kept, x);
+    over.x = over.x_mid = kept.in_place("stream", x.x, DType::bf16);
+    ops::block(over);
+    EXPECT_EQ(check_exact("x_mid", kept.got("stream"), one.got("x_mid")), "");
+    EXPECT_EQ(check_exact("qkv", kept.got("qkv"), one.got("qkv")), "");
+  }
+}
+
+TEST(Layer, BlockPostMayWriteOverTheStream) {
+  const LayerDims& d = kDims[1];
+  Case one = layer_case(DType::bf16, d, base_seed());
+  const LayerNumbers x(one.random, d, DType::bf16);
+  ops::block_post(block_post_call(one, x, true));
+  for (const bool mid : {false, true}) {
+    Case other = layer_case(DType::bf16, d, base_seed());
+    ops::BlockPost call = block_post_call(other, x, true);
+    const Matrix stream = other.in_place("stream", x.x, DType::bf16);
+    call.x = (mid ? call.x_mid : call.x_last) = stream;
+    ops::block_post(call);
+    EXPECT_EQ(check_exact("stream", other.got("stream"), one.got(mid ? "x_mid" : "x_last")), "");
+    EXPECT_EQ(check_exact("loss", other.got("loss"), one.got("loss")), "");
   }
 }
 
@@ -418,6 +443,7 @@ TEST(Layer, BackwardMayWriteOverWhatItReadsLast) {
     call.dqkv = call.dz = replacing.in_place("dqkv", x.dqkv, DType::bf16);
     call.dx_next = call.dx = replacing.in_place("dx_next", x.dx_next, DType::bf16);
     call.dpreact = forward.preact;
+    if (d.m == 1) call.dz.pitch += 3, call.dx.pitch += 5, call.dpreact.pitch += 7;  // which mean nothing
     run_in(ops::block_backward_workspace_bytes(shape_of(replacing, d)), ops::block_backward, call);
     for (const auto& [mine, other] : {std::pair{"dqkv", "dz"},
                                       {"dx_next", "dx"},
@@ -531,6 +557,78 @@ TEST(Layer, TrafficAndBytesSavedFollowFromTheShape) {
   const ops::LayerShape shape = shape_of(c, d);
   EXPECT_EQ(ops::block_saved_bytes(shape), m * (2 * (q + 2 * h + 2 * f + w) + 8));
   EXPECT_EQ(ops::block_saved_bytes_unfused(shape) - ops::block_saved_bytes(shape), m * 2 * (2 * h + f));
+}
+
+TEST(Layer, TrafficOfTheOtherCallsFollowsFromTheShape) {
+  const LayerDims d{.m = 64, .hidden = 32, .ffn = 48, .heads = {2, 1, 1, 16}, .vocab = 20};
+  Case c = layer_case(DType::bf16, d, base_seed()), b = layer_case(DType::bf16, d, base_seed()),
+       last = layer_case(DType::bf16, d, base_seed());
+  const LayerNumbers x(c.random, d, DType::bf16);
+  const auto bytes = [](auto run, auto call) {
+    Traffic traffic;
+    call.traffic = &traffic;
+    run(call);
+    return traffic.bytes();
+  };
+  constexpr std::int64_t m = 64, h = 32, f = 48, q = 32, w = 64, v = 20;
+  const ops::Block forward = block_call(c, x);
+  ops::block(forward);
+  EXPECT_EQ(bytes(ops::block_pre, ops::BlockPre{.table = c.in(x.table),
+                                                .token = c.indices(x.token, true),
+                                                .next = forward.next,
+                                                .heads = forward.heads,
+                                                .x = c.out("x", m, h),
+                                                .rstd = c.out_vec("rstd", m, c.stats),
+                                                .qkv = c.out("qkv_of_pre", m, w)}),
+            m * (2 * 3 * h + 4) + m * (2 * (h + w) + 4));
+  const std::int64_t feed_forward = m * (2 * (q + 3 * h) + 4) + m * (2 * (h + 3 * f) + 4) + m * (2 * (f + 3 * h) + 4);
+  const ops::BlockPost post = block_post_call(last, x, true);
+  EXPECT_EQ(bytes(ops::block_post, post), feed_forward + m * (2 * h + 3 * 4));
+
+  // RoPE or SwiGLU, the product behind a norm, then the gradients of weights; one tile of statistics each.
+  const std::int64_t project_data = m * (2 * 3 * w + 4) + m * 2 * (w + 3 * h);
+  const std::int64_t project_weights = m * 2 * h + 4 * h + m * 2 * (w + h);
+  const std::int64_t block_data = m * (2 * (h + 4 * f) + 4) + m * 2 * (2 * f + 3 * h) + m * 2 * (h + q);
+  const std::int64_t block_weights =
+      m * 2 * f + m * 2 * h + 4 * h + m * 2 * (h + f) + m * 2 * (2 * f + h) + m * 2 * (h + q);
+  Gradients g{b, DType::fp32}, of_head{last, DType::fp32};
+  ops::BlockBackward back = block_backward_call(b, x, forward, g);
+  EXPECT_EQ(bytes(ops::block_backward, back), project_data + project_weights + block_data + block_weights);
+  ops::BlockPreBackward pre{.token = c.indices(x.token, true),
+                            .x = forward.x_next,
+                            .rstd = forward.rstd_next,
+                            .qkv = forward.qkv,
+                            .dqkv = back.dqkv,
+                            .dx_next = back.dx_next,
+                            .next = forward.next,
+                            .heads = forward.heads,
+                            .gradients = back.next_gradients,
+                            .dtable = c.in_place("dtable", Mat(v, h), c.stats),
+                            .dz = back.dz,
+                            .dx = back.dx};
+  EXPECT_EQ(bytes(ops::block_pre_backward, pre), project_data + project_weights + m * 2 * h);
+  pre.dtable = {}, pre.token = {};
+  EXPECT_EQ(bytes(ops::block_pre_backward, pre), project_data + project_weights);
+  back.gradients = {}, back.next_gradients = {};
+  EXPECT_EQ(bytes(ops::block_backward, back), project_data + block_data);
+
+  LayerDims normed = d;
+  normed.qk_norm = true;
+  Case heads = layer_case(DType::bf16, normed, base_seed()), grads = layer_case(DType::bf16, normed, base_seed());
+  const LayerNumbers y(heads.random, normed, DType::bf16);
+  const ops::Block with_norm = block_call(heads, y);
+  ops::block(with_norm);
+  Gradients of_heads{grads, DType::fp32};
+  back = block_backward_call(grads, y, with_norm, of_heads);
+  const std::int64_t all = bytes(ops::block_backward, back);
+  back.next_gradients.q_norm = back.next_gradients.k_norm = {};
+  EXPECT_EQ(all - bytes(ops::block_backward, back), 4 * w);
+
+  ops::BlockPostBackward loss = block_post_backward_call(last, x, post, of_head);
+  loss.options.label_smoothing = 0;
+  const std::int64_t head =
+      m * (2 * (h + v) + 4 * 4) + m * (2 * 2 * v + 4) + m * 2 * (v + 3 * h) + 4 * h + m * 2 * (v + h);
+  EXPECT_EQ(bytes(ops::block_post_backward, loss), head + block_data + block_weights);
 }
 
 }  // namespace
