@@ -142,12 +142,13 @@ class WeightFiles {
   }
 
   /// A tensor that the model does not know would silently change what it computes.
-  void refuse_others(const std::vector<HfTensor>& known, bool tied) const {
+  void refuse_others(const std::vector<HfTensor>& known) const {
     for (const auto& file : files_) {
       for (const auto& [name, entry] : file->tensors()) {
         const bool expected =
             std::any_of(known.begin(), known.end(), [&n = name](const auto& k) { return k.name == n; });
-        const bool harmless = name.ends_with("rotary_emb.inv_freq") || (tied && name == "lm_head.weight");
+        // The head of a model that ties it to the embedding, and a table that follows from the config.
+        const bool harmless = name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight";
         if (expected || harmless) continue;
         throw Error(Status::unsupported, fmt::format("checkpoint: {}: {}: expected only tensors of the model of {}",
                                                      file->path().string(), name, kConfigFile));
@@ -204,7 +205,7 @@ LoadedModel load_model(const fs::path& folder, std::optional<DType> dtype) {
   model.weights = make_weights(model.config, target);
   model.config.dtype = target;
   const auto items = hf_tensors(model.config, model.weights);
-  files.refuse_others(items, model.config.tied_embeddings);
+  files.refuse_others(items);
   for (const HfTensor& item : items) import_tensor(item, files.load(item.name));
   return model;
 }

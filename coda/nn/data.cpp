@@ -27,7 +27,6 @@ std::vector<std::uint8_t> read_bytes(const std::filesystem::path& path) {
 }  // namespace
 
 std::int64_t permuted_index(std::int64_t index, std::int64_t size, std::uint64_t seed, std::uint64_t epoch) {
-  if (size <= 1) return 0;
   // A Feistel network permutes 0 .. 4^half - 1 >= size; walking its cycle until below `size` permutes 0 .. size-1.
   const int half = (std::bit_width(static_cast<std::uint64_t>(size - 1)) + 1) / 2;
   const std::uint64_t mask = (std::uint64_t{1} << half) - 1;

@@ -101,6 +101,7 @@ TEST(AdamW, ClippingKeepsSmallGradientsAndZeroTurnsItOff) {
     a.step(gradients, 0.1);
     b.step(gradients, 0.1);
     EXPECT_TRUE(same_bits(w, u));
+    EXPECT_GT(b.step(gradients, 0.1, -1).gradient_norm, 0);
   }
 }
 
@@ -180,18 +181,26 @@ TEST(AdamW, WrongArgumentsAreNamed) {
   const auto make = [&](AdamWOptions o) { return [&w, o] { AdamW adam({{"w", w.vector(), true}}, o); }; };
   expect_error(Status::invalid_argument, make({.beta1 = 1}), "beta1", "got 1");
   expect_error(Status::invalid_argument, make({.beta2 = -0.5}), "beta2");
+  expect_error(Status::invalid_argument, make({.beta2 = 1}), "beta2", "got 1");
   expect_error(Status::invalid_argument, make({.eps = 0}), "eps");
   expect_error(Status::invalid_argument, make({.weight_decay = std::nan("")}), "weight_decay");
   expect_error(Status::invalid_argument, make({.clip_norm = -1}), "clip_norm");
+  expect_error(Status::invalid_argument, make({.clip_norm = HUGE_VAL}), "clip_norm", "got inf");
   expect_error(Status::invalid_argument, [&] { AdamW adam({{"ints", ints.vector(), true}}, {}); }, "ints", "int32");
+  const coda::Vector none(nullptr, DType::fp32, 4);
+  expect_error(Status::invalid_argument, [&] { AdamW adam({{"w", none, true}}, {}); }, "w", "null pointer");
   AdamW adam({{"w", w.vector(), true}}, {});
   expect_error(Status::invalid_argument, [&] { adam.step({}, 0.1); }, "gradients", "expected 1", "got 0");
+  const ConstVector two[] = {w.vector(), w.vector()};
+  expect_error(Status::invalid_argument, [&] { adam.step(two, 0.1); }, "gradients", "expected 1", "got 2");
   const ConstVector longer[] = {five.vector()}, wrong[] = {ints.vector()}, good[] = {w.vector()};
   const ConstVector null[] = {{nullptr, DType::fp32, 4}};
   expect_error(Status::invalid_argument, [&] { adam.step(longer, 0.1); }, "gradient of w", "expected 4", "got 5");
   expect_error(Status::invalid_argument, [&] { adam.step(wrong, 0.1); }, "gradient of w", "int32");
   expect_error(Status::invalid_argument, [&] { adam.step(null, 0.1); }, "gradient of w", "null pointer");
   expect_error(Status::invalid_argument, [&] { adam.step(good, -1); }, "rate");
+  expect_error(Status::invalid_argument, [&] { adam.step(good, std::nan("")); }, "rate", "got nan");
+  expect_error(Status::invalid_argument, [&] { adam.restore(-1); }, "steps", "got -1");
   EXPECT_EQ(adam.steps(), 0);
 }
 

@@ -167,6 +167,15 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGradient,
                          ::testing::Values(Sizes{1, 1, 1, 2, 1, 1}, Sizes{2, 4, 2, 6, 5, 5},
                                            Sizes{1, 2, 1, 4, 131, 131}, Sizes{1, 4, 4, 4, 3, 7}));
 
+TEST(AttentionPromise, ScoresFarBelowZeroAreAsGoodAsOthers) {
+  const Sizes s{1, 1, 1, 2, 3, 3};
+  Tensors t(s, DType::fp32);
+  for (float& x : t.q.values<float>()) x = 40;
+  for (float& x : t.k.values<float>()) x = -40;
+  attention(t.call(s));
+  expect_close(widen(t.out), reference(s, std::vector<double>(6), std::vector<double>(6), widen(t.v)), 2e-6, "out");
+}
+
 TEST(AttentionPromise, GradientsOfKeysWithoutQueriesAreZero) {
   const Sizes s{2, 4, 2, 8, 0, 6};
   const HostTensor k = random(DType::bf16, s.batch * s.keys, s.kv_cols(), 2);
@@ -236,6 +245,50 @@ TEST(AttentionErrors, NameTheArgument) {
   call = t.call(s);
   call.q.data = nullptr;
   testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "q", "null pointer");
+  call = t.call(s);
+  call.batch = 0;
+  testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "batch", "above 0", "got 0");
+  call = t.call(s);
+  call.batch = 4;
+  testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "batch", "divisor", "got 4");
+  call = t.call(s);
+  call.batch = 2, call.k.rows = call.v.rows = 7;
+  testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "batch", "divisor", "got 2");
+  call = t.call(s);
+  call.q.dtype = DType::int32;
+  testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "q", "bf16", "int32");
+  call = t.call(s);
+  call.k.cols = 8;
+  testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "k", "(6, 16)", "(6, 8)");
+  call = t.call(s);
+  call.lse.cols = 3;
+  testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "lse", "(6, 4)", "(6, 3)");
+  // What a product of a thread refuses reaches the caller, too.
+  call = t.call(s);
+  call.out = t.q.matrix();
+  call.v = columns_of(t.q.matrix(), 0, 16);
+  EXPECT_THROW(attention(call), Error);
+}
+
+TEST(AttentionErrors, OfTheBackwardNameTheArgument) {
+  const Sizes s{1, 4, 2, 8, 6, 6};
+  Tensors t(s, DType::fp32);
+  HostTensor dout(DType::fp32, t.q.shape()), dq(DType::fp32, t.q.shape()), dk(DType::fp32, t.k.shape()),
+      dv(DType::fp32, t.v.shape());
+  const auto refused = [&](auto change, const char* argument, const char* expected, const char* got) {
+    AttentionBackward call{s.batch,      s.heads,      s.kv_heads,     s.head_dim,    t.q.matrix(),
+                           t.k.matrix(), t.v.matrix(), t.out.matrix(), dout.matrix(), t.lse.matrix(),
+                           dq.matrix(),  dk.matrix(),  dv.matrix()};
+    change(call);
+    testing::expect_error(
+        Status::invalid_argument, [&] { attention_backward(call); }, "attention_backward: " + std::string(argument),
+        expected, got);
+  };
+  refused([](auto& c) { c.lse.dtype = DType::fp64; }, "lse", "fp32", "fp64");
+  refused([](auto& c) { c.dout.cols = 31; }, "dout", "(6, 32)", "(6, 31)");
+  refused([](auto& c) { c.dq.rows = 5; }, "dq", "(6, 32)", "(5, 32)");
+  refused([](auto& c) { c.dk.cols = 32; }, "dk", "(6, 16)", "(6, 32)");
+  refused([](auto& c) { c.dv.data = nullptr; }, "dv", "data", "null pointer");
 }
 
 }  // namespace

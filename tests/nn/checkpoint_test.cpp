@@ -188,6 +188,7 @@ TEST(Checkpoint, LoadsShards) {
     write_safetensors(scratch / "b.safetensors", shards[1], {});
     scratch.write("model.safetensors.index.json", nlohmann::json{{"metadata", {}}, {"weight_map", map}}.dump());
   }
+  const std::string all = coda::testing::slurp(whole);
   std::filesystem::remove(whole);
   expect_same(load_model(scratch.path()).weights, weights);
   std::filesystem::remove(scratch / "b.safetensors");
@@ -196,6 +197,33 @@ TEST(Checkpoint, LoadsShards) {
   expect_error(Status::invalid_argument, [&] { load_model(scratch.path()); }, "weight_map", "expected a file name");
   scratch.write("model.safetensors.index.json", "{\"weight_map\":" + std::string(1'000'000, '['));
   expect_error(Status::invalid_argument, [&] { load_model(scratch.path()); }, "weight_map");
+  scratch.write("model.safetensors", all);  // what is in one file goes before the shards of an older one
+  expect_same(load_model(scratch.path()).weights, weights);
+}
+
+TEST(Checkpoint, TensorsThatFollowFromTheOthersAreLeftOut) {
+  Scratch scratch;
+  const ModelConfig config = small(false, true);
+  Weights weights = make_weights(config, DType::bf16);
+  number(weights);
+  save_checkpoint(scratch.path(), config, weights);
+  EXPECT_EQ(load_model(scratch.path()).config.dtype, DType::bf16) << "that of the weights";
+  const auto whole = scratch / "model.safetensors";
+  const SafetensorsFile file(whole);
+  const auto with = [&](const char* other) {
+    std::vector<TensorToWrite> tensors{{other, DType::fp32, {2}, [](std::span<std::byte>) {}}};
+    for (const auto& [name, entry] : file.tensors()) {
+      tensors.push_back(
+          {name, entry.dtype, entry.shape, [&file, n = name](std::span<std::byte> out) { file.load(n, out); }});
+    }
+    write_safetensors(whole, tensors, {});
+  };
+  for (const char* other : {"lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"}) {
+    with(other);
+    expect_same(load_model(scratch.path()).weights, weights);
+  }
+  with("model.layers.0.self_attn.q_proj.bias");
+  expect_error(Status::unsupported, [&] { load_model(scratch.path()); }, "q_proj.bias");
 }
 
 TEST(Checkpoint, TensorsThatDoNotFitTheConfigAreNamed) {
@@ -222,6 +250,8 @@ TEST(Checkpoint, TensorsThatDoNotFitTheConfigAreNamed) {
     with([&](ModelConfig& c) { c.*side = std::numeric_limits<std::int32_t>::max(); });
     expect_error(Status::invalid_argument, load, "config.json: expected a model of no more than", "2147483647");
   }
+  with([](ModelConfig& c) { c.heads = std::numeric_limits<std::int32_t>::max() - 1; });
+  expect_error(Status::invalid_argument, load, "config.json: expected a model of no more than", "2147483646");
   with([](ModelConfig&) {});
   load();
 }
@@ -356,6 +386,11 @@ TEST_F(Training, AStateOfAnotherModelIsNamedAndChangesNothing) {
   expect_error(Status::invalid_argument, [&] { load_training(scratch.path(), other); }, "master.embed", "[72]", "[66]");
   EXPECT_EQ(std::memcmp(before.data(), other.slots()[0].master.data(), before.bytes().size()), 0);
 
+  Weights doubles = make_weights(config, DType::fp64);
+  AdamW precise(parameters(doubles), {});
+  expect_error(
+      Status::invalid_argument, [&] { load_training(scratch.path(), precise); }, "master.embed", "fp64", "fp32");
+
   Weights fewer = make_weights(small(false, false), DType::fp32);
   AdamW less(parameters(fewer), {});
   expect_error(Status::invalid_argument, [&] { load_training(scratch.path(), less); }, "tensors");
@@ -363,6 +398,10 @@ TEST_F(Training, AStateOfAnotherModelIsNamedAndChangesNothing) {
   expect_error(Status::invalid_argument, [&] { read_training(scratch.path()); }, "step", "12x");
   write_safetensors(scratch / "training.safetensors", {}, {{"step", "12"}});
   expect_error(Status::invalid_argument, [&] { read_training(scratch.path()); }, "seed", "''");
+  write_safetensors(scratch / "training.safetensors", {}, {{"step", "-1"}, {"seed", "1"}});
+  expect_error(Status::invalid_argument, [&] { read_training(scratch.path()); }, "step", "got -1");
+  write_safetensors(scratch / "training.safetensors", {}, {{"step", "1"}, {"seed", "1"}, {"updates", "-1"}});
+  expect_error(Status::invalid_argument, [&] { load_training(scratch.path(), adam); }, "updates", "got -1");
 }
 
 TEST(Weights, InitialisationIsAFunctionOfTheSeed) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "coda/nn/config.h"
@@ -81,8 +82,10 @@ TEST(ModelConfig, OptionalKeysTakeTheDefaultsOfTransformers) {
   EXPECT_EQ(c.dtype, DType::fp32);
   EXPECT_EQ(c.max_positions, 2048);
   json qwen = qwen3();
-  qwen.erase("head_dim");
+  for (const char* key : {"head_dim", "max_position_embeddings"}) qwen.erase(key);
+  qwen["num_attention_heads"] = 16;
   EXPECT_EQ(parse(qwen).head_dim, 128);
+  EXPECT_EQ(parse(qwen).max_positions, 32768);
 }
 
 TEST(ModelConfig, ReadsTheKeysOfNewerTransformers) {
@@ -141,6 +144,7 @@ TEST(ModelConfig, WrongValuesAreNamed) {
                                                 {"tie_word_embeddings", 1},
                                                 {"architectures", "x"},
                                                 {"architectures", json::array()},
+                                                {"architectures", {"LlamaForCausalLM", "LlamaForCausalLM"}},
                                                 {"num_hidden_layers", json::array({1})},
                                                 {"torch_dtype", 16}};
   for (const auto& [key, value] : cases) {
@@ -149,6 +153,9 @@ TEST(ModelConfig, WrongValuesAreNamed) {
     expect_error(Status::invalid_argument, [&] { parse(config); }, "config.json", key, "expected");
   }
   json config = llama();
+  config["hidden_act"] = std::string(1000, 'x');
+  expect_error(Status::unsupported, [&] { parse(config); }, "hidden_act", "xxx...");
+  config = llama();
   config["num_key_value_heads"] = 5;
   expect_error(Status::invalid_argument, [&] { parse(config); }, "kv_heads", "5", "32");
   config = llama();
@@ -175,6 +182,7 @@ TEST(ModelConfig, UnsupportedFeaturesAreNamed) {
                                                 {"torch_dtype", "float8_e4m3fn"},
                                                 {"rope_scaling", {{"rope_type", "llama3"}, {"factor", 32.0}}},
                                                 {"rope_scaling", {{"type", "linear"}}},
+                                                {"rope_parameters", {{"partial_rotary_factor", 0.5}}},
                                                 {"rope_parameters", {{"full_attention", {{"rope_theta", 5}}}}},
                                                 {"quantization_config", {{"bits", 4}}},
                                                 {"partial_rotary_factor", 0.5}};
@@ -183,6 +191,19 @@ TEST(ModelConfig, UnsupportedFeaturesAreNamed) {
     config[key] = value;
     expect_error(Status::unsupported, [&] { parse(config); }, "config.json", key, "expected");
   }
+}
+
+TEST(ModelConfig, ItsOwnFieldsAreChecked) {
+  const auto refused = [](auto change, const char* field, const char* got) {
+    ModelConfig c;
+    change(c);
+    expect_error(Status::invalid_argument, [&] { c.check(); }, "model config", field, got);
+  };
+  refused([](ModelConfig& c) { c.vocab = std::int64_t{1} << 31; }, "vocab", "got 2147483648");
+  refused([](ModelConfig& c) { c.rope_theta = 0; }, "rope_theta", "got 0");
+  refused([](ModelConfig& c) { c.rope_theta = HUGE_VAL; }, "rope_theta", "got inf");
+  refused([](ModelConfig& c) { c.norm_eps = HUGE_VAL; }, "norm_eps", "got inf");
+  refused([](ModelConfig& c) { c.dtype = DType::int32; }, "dtype", "got int32");
 }
 
 TEST(ModelConfig, TextThatIsNoObjectIsRefused) {

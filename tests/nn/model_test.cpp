@@ -269,6 +269,29 @@ TEST(Generate, IsAFunctionOfItsSeedAndOutgrowsTheModelsPositions) {
   EXPECT_EQ(endless, a);
 }
 
+TEST(Generate, GoesOnFromWhatItWrote) {
+  const ModelConfig config = tiny_config(false, false);
+  const Weights weights = lively_weights(config, DType::fp32, 5);
+  const std::vector<std::int32_t> prompt{1, 2, 3};
+  const auto whole = generate(config, weights, prompt, {.tokens = 8, .sample = {.seed = 3}});
+  std::vector<std::int32_t> text = prompt;
+  for (const std::int64_t tokens : {2, 6}) {
+    const auto part = generate(config, weights, text, {.tokens = tokens, .sample = {.seed = 3}});
+    text.insert(text.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(std::vector<std::int32_t>(text.begin() + 3, text.end()), whole);
+}
+
+TEST(Generate, TakesAPromptOfAllPositions) {
+  ModelConfig config = tiny_config(false, false);
+  for (const std::int64_t positions : {1, 3}) {
+    config.max_positions = positions;
+    const Weights weights = lively_weights(config, DType::fp32, 5);
+    const std::vector<std::int32_t> prompt(static_cast<std::size_t>(positions), 1);
+    EXPECT_EQ(generate(config, weights, prompt, {.tokens = 5}).size(), 5U);
+  }
+}
+
 TEST(ModelErrors, NameTheArgument) {
   const ModelConfig config = tiny_config(false, false);
   const Weights weights = lively_weights(config, DType::fp32, 5);
@@ -289,6 +312,10 @@ TEST(ModelErrors, NameTheArgument) {
   testing::expect_error(Status::invalid_argument, [&] { decoder.append(empty); }, "tokens", "got 0");
   testing::expect_error(
       Status::invalid_argument, [&] { generate(config, weights, empty, {}); }, "generate", "prompt", "got 0");
+  testing::expect_error(
+      Status::invalid_argument, [&] { check_generate(config, 1, {.tokens = -1}); }, "tokens", "got -1");
+  testing::expect_error(
+      Status::invalid_argument, [&] { check_generate(config, 1, {.sample = {.top_k = -1}}); }, "top_k", "got -1");
 }
 
 }  // namespace

@@ -84,8 +84,9 @@ TEST(Safetensors, UnknownNamesAndWrongSizesAreRefused) {
   write_safetensors(scratch / "f", {tensor("a", DType::fp32, {2}, 2)}, {});
   const SafetensorsFile file(scratch / "f");
   expect_error(Status::invalid_argument, [&] { file.load("b"); }, "\"b\"", "got none");
-  std::byte small[4];
+  std::byte small[4], large[12];
   expect_error(Status::invalid_argument, [&] { file.load("a", small); }, "\"a\"", "expected 4", "got 8");
+  expect_error(Status::invalid_argument, [&] { file.load("a", large); }, "\"a\"", "expected 12", "got 8");
   expect_error(
       Status::invalid_argument,
       [&] {
@@ -94,6 +95,9 @@ TEST(Safetensors, UnknownNamesAndWrongSizesAreRefused) {
       "\"a\"", "expected a new name");
   expect_error(
       Status::invalid_argument, [&] { write_safetensors(scratch / "g", {}, {{"path", "b\xffook"}}); }, "header",
+      "expected UTF-8", "ook");
+  expect_error(
+      Status::invalid_argument, [&] { write_safetensors(scratch / "g", {}, {{"b\xffook", "path"}}); }, "header",
       "expected UTF-8", "ook");
   expect_error(
       Status::invalid_argument, [&] { write_safetensors(scratch / "g", {tensor("\xff", DType::fp32, {2}, 2)}, {}); },
@@ -116,17 +120,20 @@ TEST(Safetensors, DamagedHeadersAreNamed) {
       {"{\"t\":", 0, bad, "JSON object"},
       {one("3"), 0, bad, "expected an object"},
       {one(R"({"shape":[1],"data_offsets":[0,4]})"), 4, bad, "dtype"},
+      {one(R"({"dtype":3,"shape":[1],"data_offsets":[0,4]})"), 4, bad, "dtype: expected a string"},
       {one(R"({"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]})"), 4, Status::unsupported, "F8_E4M3"},
       {one(R"({"dtype":"F32","data_offsets":[0,4]})"), 4, bad, "shape"},
       {one(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), 4, bad, "shape"},
       {one(R"({"dtype":"F32","shape":[1.0],"data_offsets":[0,4]})"), 4, bad, "shape"},
       {one(R"({"dtype":"F32","shape":[1]})"), 4, bad, "data_offsets"},
-      {one(R"({"dtype":"F32","shape":[1],"data_offsets":[0]})"), 4, bad, "data_offsets"},
+      {one(R"({"dtype":"F32","shape":[1],"data_offsets":[0]})"), 4, bad, "a list of 2"},
+      {one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4,8]})"), 4, bad, "a list of 2"},
       {one(R"({"dtype":"F32","shape":[1],"data_offsets":[4,0]})"), 4, bad, "expected 4 bytes"},
       {one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), 4, bad, "expected 8 bytes"},
       {one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})"), 4, bad, "truncated"},
       {one(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]})"), 0, bad, "2^62"},
-      {one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,18446744073709551615]})"), 4, bad, "data_offsets"},
+      {one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,18446744073709551615]})"), 4, bad, "non-negative"},
+      {one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,8]})"), 8, bad, "expected 4 bytes"},
       {one(R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})"), 8, bad, "unused"},
       {one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})"), 8, bad, "expected"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
@@ -145,6 +152,10 @@ TEST(Safetensors, DamagedHeadersAreNamed) {
   const std::string huge_length("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10);
   const auto path = scratch.write("damaged", huge_length);
   expect_error(bad, [&] { SafetensorsFile file(path); }, "header length");
+  // A length that the file has room for, but no header has.
+  const auto large = scratch.write("large", std::string("\0\0\0\x08\0\0\0\0{}", 10));
+  std::filesystem::resize_file(large, std::uintmax_t{1} << 28);
+  expect_error(bad, [&] { SafetensorsFile file(large); }, "header length: expected at most 100000000");
 }
 
 TEST(Safetensors, EveryTruncationIsNoticed) {

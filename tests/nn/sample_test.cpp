@@ -67,7 +67,11 @@ TEST(Sample, FollowsTheSoftmax) {
   for (const double temperature : {0.5, 1.0, 2.0}) {
     double total = 0;
     for (const float x : logits) total += std::exp(x / temperature);
+    std::vector<float> large = logits;
+    for (float& x : large) x += 4096;
     const auto seen = frequencies(logits, {.temperature = temperature});
+    EXPECT_EQ(frequencies(large, {.temperature = temperature}, 2000),
+              frequencies(logits, {.temperature = temperature}, 2000));
     for (std::size_t i = 0; i < logits.size(); ++i) {
       EXPECT_NEAR(seen[i], std::exp(logits[i] / temperature) / total, 0.015);
     }
@@ -87,6 +91,12 @@ TEST(Sample, TopKAndTopPKeepTheLikeliest) {
   EXPECT_NEAR(three[2], 2.0 / 9, 0.015);
   EXPECT_EQ(sample(logits, {.top_k = 1}, 3), 1);
   EXPECT_EQ(sample(logits, {.top_p = 1e-9}, 3), 1);
+  EXPECT_EQ(frequencies(logits, {.top_k = 100}, 2000), frequencies(logits, {}, 2000)) << "more than there are";
+}
+
+TEST(Sample, OfEqualLogitsTheFirstAreKept) {
+  const auto seen = frequencies(std::vector<float>(64, 0.5f), {.top_p = 0.125}, 2000);
+  for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i] > 0, i < 8) << i;
 }
 
 TEST(Sample, ZeroTemperatureTakesTheFirstOfTheLargest) {
@@ -122,8 +132,10 @@ TEST(Sample, LogitsThatGiveNoDistributionAreNamed) {
   expect_error(Status::invalid_argument, call({0, inf}), "logits", "inf");
   expect_error(Status::invalid_argument, call({-inf, -inf}), "logits", "-inf only");
   expect_error(Status::invalid_argument, call({0}, {.temperature = -1}), "temperature");
+  expect_error(Status::invalid_argument, call({0}, {.temperature = HUGE_VAL}), "temperature", "got inf");
   expect_error(Status::invalid_argument, call({0}, {.top_k = -1}), "top_k");
   expect_error(Status::invalid_argument, call({0}, {.top_p = 0}), "top_p");
+  expect_error(Status::invalid_argument, call({0}, {.top_p = 1.5}), "top_p", "got 1.5");
 }
 
 }  // namespace

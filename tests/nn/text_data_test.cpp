@@ -38,6 +38,17 @@ TEST(TextData, PermutationsAreOnto) {
   EXPECT_GT(firsts.size(), 50u) << "epochs should differ in their order";
 }
 
+// A run that an older version began goes on with the same text.
+TEST(TextData, TheOrderOfASeedStaysWhatItWas) {
+  const std::vector<std::int64_t> sixteen{0, 3, 14, 5, 6, 4, 1, 7, 15, 2, 8, 12, 10, 11, 13, 9};
+  const std::vector<std::int64_t> thousand{653, 219, 826, 74, 269, 654, 604, 398};
+  for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(permuted_index(static_cast<std::int64_t>(i), 16, 5, 0), sixteen[i]);
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(permuted_index(static_cast<std::int64_t>(i), 1000, 5, 1), thousand[i]);
+  const TextData data(counting(201), {.batch = 1, .seq = 10, .validation = 0, .seed = 4});
+  const std::pair<std::int64_t, std::int32_t> begins[] = {{0, 172}, {1, 42}, {19, 114}, {20, 54}, {38, 57}, {39, 67}};
+  for (const auto& [step, begin] : begins) EXPECT_EQ(data.next_batch(step).inputs[0], begin) << step;
+}
+
 TEST(TextData, TargetsAreTheNextByteAndStayInsideTraining) {
   const TextData data(counting(200), {.batch = 3, .seq = 7, .validation = 0.25, .seed = 3});
   EXPECT_EQ(data.train().size(), 150u);
@@ -99,12 +110,17 @@ TEST(TextData, ValidationShowsEachWindowInOrder) {
   EXPECT_EQ(last.inputs.front(), 129 + 40);
   EXPECT_EQ(last.targets.back(), 199);
   expect_error(Status::invalid_argument, [&] { data.validation_batch(2); }, "validation batch", "got 2");
+  // A byte less: the last window has no byte after it. A part of a byte is a byte.
+  const TextData shorter(counting(200), {.batch = 7, .seq = 10, .validation = 0.3451, .seed = 3});
+  ASSERT_EQ(shorter.validation().size(), 70u);
+  EXPECT_EQ(shorter.validation_batch(0).rows, 6);
 }
 
 TEST(TextData, TheShortestTextIsOneSequenceAndOneByte) {
   const TextData data(counting(6), {.batch = 2, .seq = 5, .validation = 0, .seed = 1});
   EXPECT_EQ(data.next_batch(123).inputs, (std::vector<std::int32_t>{0, 1, 2, 3, 4, 0, 1, 2, 3, 4}));
   EXPECT_EQ(data.validation_batches(), 0);
+  expect_error(Status::invalid_argument, [&] { data.next_batch(-1); }, "step", "got -1");
 }
 
 TEST(TextData, ReadsBytesAboveAsciiAsUnsigned) {
@@ -121,12 +137,16 @@ TEST(TextData, UnusableTextsAreNamed) {
   };
   expect_error(Status::io_error, open("none.txt", {}), "none.txt", "No such file");
   scratch.write("empty.txt", "");
-  expect_error(Status::invalid_argument, open("empty.txt", {}), "empty.txt", "empty");
+  expect_error(Status::invalid_argument, open("empty.txt", {}), "empty.txt", "some text");
   scratch.write("short.txt", std::string(100, 'a'));
   expect_error(Status::invalid_argument, open("short.txt", {.seq = 100, .validation = 0}), "short.txt", "101",
                "got 100");
   expect_error(Status::invalid_argument, open("short.txt", {.seq = 20, .validation = 0.1}), "validate", "got 10");
+  expect_error(Status::invalid_argument, open("short.txt", {.seq = 20, .validation = 0.2}), "validate", "got 20");
   expect_error(Status::invalid_argument, open("short.txt", {.seq = 0}), "seq", "got 0");
+  expect_error(Status::invalid_argument, open("short.txt", {.seq = std::int64_t{1} << 31}), "seq", "2^30");
+  expect_error(Status::invalid_argument, open("short.txt", {.batch = std::int64_t{1} << 31}), "batch", "2^30");
+  expect_error(Status::invalid_argument, open("short.txt", {.validation = -0.1}), "validation", "got -0.1");
   expect_error(Status::invalid_argument, open("short.txt", {.batch = -1}), "batch", "got -1");
   expect_error(Status::invalid_argument, open("short.txt", {.validation = 1.0}), "validation");
   expect_error(Status::invalid_argument, open("short.txt", {.validation = std::nan("")}), "validation");
