@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -415,6 +416,15 @@ TEST(Weights, InitialisationIsAFunctionOfTheSeed) {
   EXPECT_NE(a.embed.values<float>()[0], c.embed.values<float>()[0]);
   EXPECT_NE(a.embed.values<float>()[0], a.head.values<float>()[0]);
   EXPECT_EQ(a.layers[0].q_norm.values<float>()[7], 1.0f);
+  const auto deviation = [](const HostTensor& t) {
+    double sum = 0;
+    for (const float x : t.values<float>()) sum += static_cast<double>(x) * x;
+    return std::sqrt(sum / static_cast<double>(t.size()));
+  };
+  // What adds to the stream is smaller by the root of how often that is done.
+  EXPECT_NEAR(deviation(a.layers[1].qkv), 0.02, 0.004);
+  EXPECT_NEAR(deviation(a.layers[1].out), 0.01, 0.002);
+  EXPECT_NEAR(deviation(a.layers[1].down), 0.01, 0.004);
   EXPECT_EQ(a.final_norm.values<float>()[0], 1.0f);
 }
 

@@ -292,6 +292,27 @@ TEST(Generate, TakesAPromptOfAllPositions) {
   }
 }
 
+TEST(Model, BatchesOfOtherShapesFollowEachOther) {
+  const ModelConfig config = tiny_config(false, false);
+  const Weights weights = lively_weights(config, DType::fp32, 5);
+  Model one(config, weights);
+  for (const auto& [rows, seq] : {std::pair{2, 6}, {2, 4}, {1, 4}, {3, 2}, {3, 6}}) {
+    Model fresh(config, weights);
+    const Batch batch = random_batch(rows, seq, config.vocab, 1);
+    EXPECT_EQ(one.loss(batch), fresh.loss(batch)) << rows << " x " << seq;
+  }
+}
+
+TEST(Model, ComputesInTheTypeOfItsWeights) {
+  ModelConfig config = tiny_config(false, false);
+  config.dtype = DType::fp32;
+  const Weights weights = lively_weights(config, DType::bf16, 5);
+  const Batch batch = random_batch(2, 4, config.vocab, 1);
+  const double loss = Model(config, weights).loss(batch);
+  config.dtype = DType::bf16;
+  EXPECT_EQ(loss, Model(config, weights).loss(batch));
+}
+
 TEST(ModelErrors, NameTheArgument) {
   const ModelConfig config = tiny_config(false, false);
   const Weights weights = lively_weights(config, DType::fp32, 5);
@@ -306,8 +327,11 @@ TEST(ModelErrors, NameTheArgument) {
   testing::expect_error(Status::invalid_argument, [&] { model.loss(batch); }, "targets", "got -1 at 0");
   batch.targets.pop_back();
   testing::expect_error(Status::invalid_argument, [&] { model.loss(batch); }, "batch", "2 x 4");
+  testing::expect_error(Status::invalid_argument, [&] { model.loss({0, 4, {}, {}}); }, "batch", "0 x 4");
+  testing::expect_error(Status::invalid_argument, [&] { Decoder none(config, weights, 0); }, "capacity", "got 0");
   Decoder decoder(config, weights, 4);
-  const std::vector<std::int32_t> long_text(5, 1), empty;
+  const std::vector<std::int32_t> long_text(5, 1), empty, unknown{11};
+  testing::expect_error(Status::invalid_argument, [&] { decoder.append(unknown); }, "model: tokens", "below 11");
   testing::expect_error(Status::invalid_argument, [&] { decoder.append(long_text); }, "tokens", "1 to 4", "got 5");
   testing::expect_error(Status::invalid_argument, [&] { decoder.append(empty); }, "tokens", "got 0");
   testing::expect_error(

@@ -259,6 +259,8 @@ TEST(Safetensors, FilesThatCannotBeOpenedAreNamed) {
   Scratch scratch;
   expect_error(Status::io_error, [&] { SafetensorsFile file(scratch / "none"); }, "none", "No such file");
   expect_error(Status::io_error, [&] { SafetensorsFile file(scratch.path()); }, "regular file");
+  ASSERT_EQ(::mkfifo((scratch / "pipe").c_str(), 0600), 0);
+  expect_error(Status::io_error, [&] { SafetensorsFile file(scratch / "pipe"); }, "regular file");
   expect_error(Status::io_error, [&] { write_safetensors(scratch / "no/f", {}, {}); }, "no/f", "No such file");
 }
 

@@ -78,7 +78,10 @@ TEST(Training, LearnsALittleLanguage) {
   ASSERT_EQ(log.size(), 80U);
   EXPECT_NEAR(log[0]["loss"].get<double>(), std::log(256.0), 0.1);
   EXPECT_EQ(log[79]["step"], 80);
-  EXPECT_TRUE(log[79].contains("validation_loss"));
+  for (const std::size_t step : {1, 9, 10, 20, 79, 80}) {
+    EXPECT_EQ(log[step - 1].contains("validation_loss"), step % 10 == 0) << step;
+  }
+  EXPECT_GT(result.seconds, 0);
   EXPECT_GT(log[40]["tokens_per_second"].get<double>(), 0);
   EXPECT_GT(log[40]["gradient_norm"].get<double>(), 0);
 }
@@ -106,7 +109,7 @@ TEST_P(Resume, ContinuesBitwiseAsIfNeverStopped) {
   std::ofstream(scratch / "parts" / "log.jsonl", std::ios::app) << "{\"step\":6,\"loss\":1.0}\n{\"st";
   const auto second = Trainer::resume(scratch / "parts");
   EXPECT_EQ(second->steps_done(), 5);
-  second->run(quiet(scratch / "parts", 4));
+  EXPECT_EQ(second->run(quiet(scratch / "parts", 4)).step, 9);
   Trainer::resume(scratch / "parts")->run(quiet(scratch / "parts"));
   for (const char* file : {"model.safetensors", "training.safetensors", "config.json"}) {
     EXPECT_TRUE(slurp(scratch / "whole" / file) == slurp(scratch / "parts" / file)) << file;
@@ -147,6 +150,69 @@ TEST(Training, AccumulationEqualsALargerBatch) {
   }
 }
 
+TEST(Training, OptionsComeBackFromACheckpoint) {
+  TrainOptions o = small_run("text.txt", 11);
+  o.accumulation = 3, o.warmup = 6, o.validate_every = 7;
+  o.adamw = {.beta1 = 0.7, .beta2 = 0.8, .eps = 1e-7, .weight_decay = 0.3, .clip_norm = 2.5};
+  const Metadata metadata = o.to_metadata();
+  const TrainOptions back = TrainOptions::from_metadata(metadata, o.model);
+  EXPECT_EQ(back.data, std::filesystem::absolute("text.txt"));
+  EXPECT_EQ(back.steps, 11);
+  EXPECT_EQ(back.batch, 4);
+  EXPECT_EQ(back.seq, 32);
+  EXPECT_EQ(back.accumulation, 3);
+  EXPECT_EQ(back.rate, 1e-2);
+  EXPECT_EQ(back.rate_floor, 1e-3);
+  EXPECT_EQ(back.warmup, 6);
+  EXPECT_EQ(back.adamw.beta1, 0.7);
+  EXPECT_EQ(back.adamw.beta2, 0.8);
+  EXPECT_EQ(back.adamw.eps, 1e-7);
+  EXPECT_EQ(back.adamw.weight_decay, 0.3);
+  EXPECT_EQ(back.adamw.clip_norm, 2.5);
+  EXPECT_EQ(back.validation, 0.1);
+  EXPECT_EQ(back.validate_every, 7);
+  EXPECT_EQ(back.seed, 7U);
+  for (const auto& [key, text] : {std::pair{"rate", "1e-2x"}, {"warmup", ""}, {"batch", "0"}}) {
+    Metadata damaged = metadata;
+    damaged[key] = text;
+    expect_error(Status::invalid_argument, [&, m = damaged] { TrainOptions::from_metadata(m, o.model); }, key, text);
+  }
+}
+
+TEST(Training, OnlyMatricesDecay) {
+  const ModelConfig config = small_run("", 1).model;
+  Weights weights = make_weights(config, DType::fp32);
+  for (const Parameter& p : parameters_of(weights)) {
+    EXPECT_EQ(p.decay, p.name.find("norm") == std::string::npos) << p.name;
+  }
+}
+
+TEST(Training, ValidationIsTheMeanOfAllTokens) {
+  const Scratch scratch;
+  TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 1, DType::fp64);
+  const double loss = Trainer(options).validation_loss();
+  options.batch = 3;  // the last batch has fewer rows
+  EXPECT_NEAR(Trainer(options).validation_loss(), loss, 1e-12 * loss);
+  options.validation = 0;
+  Trainer none(options);
+  EXPECT_EQ(none.measure().validation, 0);
+  EXPECT_TRUE(std::isnan(none.run(quiet(scratch / "out")).validation_loss));
+  EXPECT_FALSE(log_of(scratch / "out").at(0).contains("validation_loss"));
+}
+
+TEST(Training, ACheckpointIsSavedWhenItsTimeHasCome) {
+  const Scratch scratch;
+  RunOptions run = quiet(scratch / "out");
+  run.save_seconds = 0;
+  std::vector<std::int64_t> saved;
+  run.interrupted = [&] {
+    if (has_training(scratch / "out")) saved.push_back(read_training(scratch / "out").step);
+    return false;
+  };
+  Trainer(small_run(scratch.write("text.txt", rhyme(9000)), 4)).run(run);
+  EXPECT_EQ(saved, (std::vector<std::int64_t>{1, 2, 3}));
+}
+
 TEST(Training, MeasuringItsSpeedLeavesNoTrace) {
   const Scratch scratch;
   const TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 3);
@@ -157,6 +223,8 @@ TEST(Training, MeasuringItsSpeedLeavesNoTrace) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(plain.step().loss, measured.step().loss);
   expect_error(Status::invalid_argument, [&] { measured.measure(); }, "measure", "got step 3");
   expect_error(Status::invalid_argument, [&] { measured.set_steps(9); }, "steps", "not begun");
+  Trainer fresh(options);
+  expect_error(Status::invalid_argument, [&] { fresh.set_steps(-1); }, "steps", "got -1");
 }
 
 TEST(Training, TheLargestNumbersOfStepsAreNumbers) {
@@ -206,7 +274,10 @@ TEST(Training, AnOlderCheckpointStaysUntilAStepIsDone) {
 
 TEST(Training, WithoutStepsTheFirstWeightsAreSaved) {
   const Scratch scratch;
+  std::filesystem::create_directory(scratch / "out");
+  scratch.write("out/log.jsonl", "{\"step\":1}\n");
   const TrainResult result = Trainer(small_run(scratch.write("text.txt", rhyme(9000)), 0)).run(quiet(scratch / "out"));
+  EXPECT_NEAR(result.validation_loss, std::log(256.0), 0.1);
   EXPECT_EQ(result.step, 0);
   EXPECT_EQ(read_training(scratch / "out").step, 0);
   EXPECT_TRUE(log_of(scratch / "out").empty());
@@ -237,6 +308,10 @@ TEST(TrainingErrors, AnotherTextThanTheRunBeganWith) {
   expect_error(
       Status::invalid_argument, [&] { Trainer::resume(scratch / "out", other); }, "other.txt",
       "the text that the run began with");
+  std::string end = rhyme(9000);
+  end.back() = '!';  // of the part that is held out
+  const auto changed = scratch.write("changed.txt", end);
+  expect_error(Status::invalid_argument, [&] { Trainer::resume(scratch / "out", changed); }, "changed.txt");
   std::filesystem::rename(text, scratch / "moved.txt");
   expect_error(Status::io_error, [&] { Trainer::resume(scratch / "out"); }, "text.txt");
   EXPECT_EQ(Trainer::resume(scratch / "out", scratch / "moved.txt")->steps_done(), 2);
@@ -252,7 +327,16 @@ TEST(TrainingErrors, NameTheOption) {
   };
   refused([](TrainOptions& o) { o.steps = -1; }, "steps", "-1");
   refused([](TrainOptions& o) { o.batch = 0; }, "batch", "got 0");
+  constexpr std::int64_t large = (1 << 20) + 1;
+  refused([](TrainOptions& o) { o.batch = large; }, "batch", "got 1048577");
+  refused([](TrainOptions& o) { o.seq = 0; }, "train: seq", "got 0");
+  refused([](TrainOptions& o) { o.seq = o.model.max_positions = large; }, "train: seq", "2^20");
   refused([](TrainOptions& o) { o.seq = 33; }, "seq", "got 33");
+  refused([](TrainOptions& o) { o.accumulation = large; }, "accumulation", "got 1048577");
+  refused([](TrainOptions& o) { o.rate = o.rate_floor = 0; }, "rate", "got 0");
+  refused([](TrainOptions& o) { o.rate_floor = -1; }, "rate_floor", "got -1");
+  refused([](TrainOptions& o) { o.validate_every = -1; }, "validate_every", "got -1");
+  refused([](TrainOptions& o) { o.data = "te\xffxt"; }, "data", "UTF-8");
   refused([](TrainOptions& o) { o.accumulation = 0; }, "accumulation", "got 0");
   refused([](TrainOptions& o) { o.rate = NAN; }, "rate", "nan");
   refused([](TrainOptions& o) { o.rate_floor = 1; }, "rate_floor", "got 1");
@@ -290,6 +374,7 @@ TEST(Comparison, LossesOfFusedAndUnfusedStayTogether) {
     EXPECT_EQ(row.unfused.losses.size(), 20U);
     EXPECT_LT(row.fused.bytes_moved, row.unfused.bytes_moved);
     EXPECT_LT(row.fused.bytes_held, row.unfused.bytes_held);
+    EXPECT_GT(row.fused.bytes_held, 0);
   }
   EXPECT_NE(format_table(result).find("largest difference"), std::string::npos);
   EXPECT_NE(format_table(result).find("fp32, the first 20 of 100 steps"), std::string::npos) << format_table(result);

@@ -346,6 +346,11 @@ TEST(Overlap, TakesAnyPitchOfOneRow) {
   EXPECT_THROW(beside(8 + 2), Error);
   EXPECT_THROW(beside(8 + 14), Error);
 
+  const std::vector<float> angles{1, 0};  // as many rows as the product has, and no positions
+  const ops::Heads heads{.q = 2, .head_dim = 2, .table = ConstMatrix(angles.data(), DType::fp32, 1, 2, 7)};
+  EXPECT_NO_THROW(ops::gemm_norm_rope({.a = a_, .b = b_, .heads = heads, .out = row(0, 4)}));
+  EXPECT_EQ(out[3], 2);
+
   std::vector<float> mean(1), m2(1), max(1), sum(1), x(4), residual(4, 1);
   const auto one = [](std::vector<float>& v, std::int64_t pitch) { return Matrix(v.data(), DType::fp32, 1, 1, pitch); };
   EXPECT_NO_THROW(ops::gemm_residual({.a = a_,

@@ -142,6 +142,7 @@ template <class Call>
 void add_heads(BadCalls<Call>& bad) {
   bad.matrix("heads.table", AT(heads.table), true, false).vector("heads.position", AT(heads.position), false);
   bad.add("heads", "at least 0", [](Call& x) { x.heads.k = -1, x.heads.q = 4; });
+  bad.add("heads", "at least 0", [](Call& x) { x.heads.v = -1, x.heads.q = 4; });
   bad.add("heads", "as many as N", [](Call& x) { x.heads.v = 2; });
   bad.add("heads.head_dim", "even number", [](Call& x) { x.heads.head_dim = 3; });
   bad.add("heads.head_dim", "got 0", [](Call& x) { x.heads.head_dim = 0; });
@@ -149,6 +150,9 @@ void add_heads(BadCalls<Call>& bad) {
   bad.add("heads.table", "pitch of head_dim", [](Call& x) { x.heads.table.rows = 5, x.heads.table.pitch = 4; });
   bad.add("heads.table", "got fp64", [](Call& x) { x.heads.table.dtype = DType::fp64; });
   bad.add("heads.position", "got 9 at row 1", [](Call& x) { x.heads.table.rows = 9; });
+  static const std::int32_t kNegative[] = {0, 1, -1, 2};
+  bad.add("heads.position", "got -1 at row 2",
+          [](Call& x) { x.heads.position = VectorOf<const std::int32_t>(kNegative, 4); });
   bad.add("heads.table", "at least 4 rows", [](Call& x) { x.heads.position = {}, x.heads.table.rows = 3; });
   bad.add("heads", "as many as N", [](Call& x) { x.heads.q = std::int64_t{1} << 62; });
   bad.add("heads", "as many as N", [](Call& x) { x.heads.q = std::int64_t{1} << 62, x.heads.head_dim = 4; });
