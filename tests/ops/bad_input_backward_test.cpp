@@ -82,6 +82,7 @@ TEST(BadInput, OfTheLogSumExpIsNamed) {
       .overlap("max", AT(max), AT(norm.rstd))
       .overlap("target_logit", AT(target_logit), AT(target));
   lse.overlap("logits", AT(logits), AT(preact)).overlap("sum", AT(sum), AT(max), 0);
+  lse.overlap("logit_sum", AT(logit_sum), AT(sum), 0);
 
   BadCalls<ops::LseFinalize> loss("lse_finalize", ops::lse_finalize, [](Case& c) {
     return ops::LseFinalize{.max = c.in(Mat(4, 2), DType::fp32),
@@ -154,6 +155,7 @@ TEST(BadInput, OfTheCrossEntropiesIsNamed) {
   back.overlap("da", AT(da), AT(h))
       .overlap("da", AT(da), AT(norm.rstd))
       .overlap("row_dot", AT(row_dot), AT(target))
+      .overlap("row_dot", AT(row_dot), AT(dloss))
       .overlap("dweight", AT(dweight), AT(da));
 
   BadCalls<ops::CrossEntropyBackward> gradient("cross_entropy_backward", ops::cross_entropy_backward, [](Case& c) {
