@@ -20,6 +20,12 @@ PACK = "coda/backend/cpu/pack.h"
 KERNELS = "coda/backend/cpu/kernels.cpp"
 LAYER = "coda/ops/layer.cpp"
 MEMORY = "coda/ops/layer_memory.cpp"
+CHECK = "coda/ops/check.cpp"
+LAYER_CHECK = "coda/ops/layer_check.cpp"
+ATTENTION = "coda/nn/attention.cpp"
+DATA = "coda/nn/data.cpp"
+SAFETENSORS = "coda/nn/safetensors.cpp"
+SAMPLE = "coda/nn/sample.cpp"
 
 functions, simd, program = "epilogue_functions_test", "epilogue_simd_test", "epilogue_program_test"
 tile = "cpu_tile_test"
@@ -35,6 +41,12 @@ kernels = "backend/cpu/kernels.cpp programs_backward_test"
 kernels_loss = "backend/cpu/kernels.cpp programs_loss_test"
 layer = "ops/layer.cpp layer_test"
 memory = "ops/layer_memory.cpp layer_test"
+check = "ops/check.cpp bad_input_backward_test"
+layer_check = "ops/layer_check.cpp bad_input_layer_test"
+attention = "nn/attention.cpp attention_test"
+data = "nn/data.cpp text_data_test"
+safetensors = "nn/safetensors.cpp safetensors_test"
+sampling = "nn/sample.cpp sample_test"
 
 FAULTS = [
     # ---- elementary functions
@@ -265,4 +277,50 @@ FAULTS = [
     (LAYER, ("reduce_row_term(args.on, zdz, hidden,", 2), "reduce_row_term(args.on, zdz, 2 * hidden,", layer),
     (MEMORY, "max = arena.matrix(stats, rows, tiles);", "max = arena.matrix(stats, rows, 1);", memory),
     (MEMORY, ("y = arena.matrix(s.dtype, s.tokens, s.ffn);", 0), "y = h;", memory),
+    (LAYER, "head_tiles_n(width, args.heads.head_dim, backend)", "tiles_n(width, backend)", layer),
+    (LAYER, "  moved(args, a, b);\n", "", layer),
+    (LAYER_CHECK, "shape_.logit_rows = rows;", "", "ops/layer_check.cpp layer_test"),
+    # ---- what a call refuses, and what it must not
+    (CHECK, "width == other.width && ", "", check),
+    (CHECK, "dtype == other.dtype &&\n", "\n", check),
+    (CHECK, "         pitch == other.pitch;", "true;", check),
+    (CHECK, "shift < a.width ||", "shift <= a.width ||", check),
+    (CHECK, "m.rows > 1 ? m.pitch : m.cols", "m.pitch", check),
+    (CHECK, "!m || m.rows <= 0 || m.cols <= 0", "!m", check),
+    (LAYER_CHECK, "(m.rows <= 1 || outputs.pitch == m.pitch)", "true", layer_check),
+    (LAYER_CHECK, "gradient(k_norm, g.k_norm, w.k_norm);", "", layer_check),
+    (
+        LAYER_CHECK,
+        'check_.output("workspace", Vector(workspace.data(), DType::bf16, std::ssize(workspace) / 2));',
+        "",
+        layer_check,
+    ),
+    # ---- the optimiser
+    ("coda/ops/optimizer.cpp", "args.beta == 0 ? 0 : *out", "args.beta * *out", "ops/optimizer.cpp optimizer_test"),
+    (KERNELS, "|| bits % 2 == 1", "", "backend/cpu/kernels.cpp optimizer_test"),
+    ("coda/nn/adamw.cpp", "std::abs(gradient_scale)", "gradient_scale", "nn/adamw.cpp adamw_test"),
+    # ---- models: attention, texts, files, sampling
+    (ATTENTION, "const V x = load(scores, at, low);", "const V x = load(scores, at);", attention),
+    (ATTENTION, ("head / s.group()", 1), "head % s.kv_heads", attention),
+    (ATTENTION, "if (error) std::rethrow_exception(error);", "", attention),
+    (DATA, "(tokens - 1) / seq", "tokens / seq", data),
+    (DATA, "round << 32 | right", "right", data),
+    (SAFETENSORS, "length > kMaxHeader || ", "", safetensors),
+    (SAFETENSORS, "entry->begin != end", "entry->begin > end", safetensors),
+    (SAMPLE, "std::min(options.top_k, size)", "options.top_k", sampling),
+    (SAMPLE, " - logit(order[0])", "", sampling),
+    ("coda/nn/config.cpp", "qwen3 ? 128 : ", "", "nn/config.cpp model_config_test"),
+    (
+        "coda/nn/generate.cpp",
+        "static_cast<std::int64_t>(text.size()));",
+        "i);",
+        "nn/generate.cpp model_test",
+    ),
+    ("coda/nn/trainer.cpp", '  visit("warmup", o.warmup);\n', "", "nn/trainer.cpp trainer_test"),
+    (
+        "coda/ops/rope.cpp",
+        "position[i] < 0 || position[i] >= h.table.rows",
+        "position[i] >= h.table.rows",
+        "ops/rope.cpp bad_input_test",
+    ),
 ]
