@@ -250,7 +250,8 @@ class Bench {
     show(records);
     finish("layer",
            {{"method", fmt::format("graph replay, L2 flushed before each, interleaved, median of {} behind {:.0f} "
-                                   "ms of the same; ratio = gemms_ms / ms; gradients of weights written in bf16",
+                                   "ms of the same; ratio = gemms_ms / ms; gradients of weights written in bf16, "
+                                   "each product with an output of its own",
                                    rounds, bench::kWarmUpMs)},
             {"records", records}});
   }

@@ -64,19 +64,6 @@ CODA_FN S erf(S x) {
   return std::erf(x);
 }
 
-/// The standard normal distribution function at a point, and its slope: together, since an exponential serves both.
-template <class S>
-struct Normal {
-  S cdf, pdf;
-};
-namespace detail {
-inline constexpr double kInvSqrt2 = 0.70710678118654752, kInvSqrt2Pi = 0.39894228040143268;
-}
-template <Scalar S>
-CODA_FN Normal<S> normal(S x) {
-  return {S(0.5) * (erf(x * S(detail::kInvSqrt2)) + S(1)), S(detail::kInvSqrt2Pi) * exp(S(-0.5) * (x * x))};
-}
-
 template <Scalar S>
 CODA_FN S rsqrt(S x) {
 #if defined(__CUDA_ARCH__)
@@ -87,6 +74,39 @@ CODA_FN S rsqrt(S x) {
 template <Scalar S>
 CODA_FN S abs(S x) {
   return std::fabs(x);
+}
+
+/// The standard normal distribution function at a point, and its slope: together, since an exponential serves both.
+template <class S>
+struct Normal {
+  S cdf, pdf;
+};
+namespace detail {
+inline constexpr double kInvSqrt2 = 0.70710678118654752, kInvSqrt2Pi = 0.39894228040143268;
+
+/// In float. Relative error of cdf below 1e-6 (1 + x^2 / 4), far on the negative side, too.
+template <class V>
+CODA_FN Normal<V> normal(V x) {
+  // Phi(-|x|) = exp(-x^2 / 2) p(1 / (1 + c |x|)): Abramowitz and Stegun's form, 7.1.26, fitted anew.
+  const V e = exp(V(-0.5f) * (x * x)), u = reciprocal(abs(x) * V(0.35f) + V(1.f));
+  V p = V(0.045832768f);
+  p = p * u + V(-0.18913219f);
+  p = p * u + V(0.21832062f);
+  p = p * u + V(0.0033134918f);
+  p = p * u + V(0.14543121f);
+  p = p * u + V(0.13642575f);
+  p = p * u + V(0.13980843f);
+  const V below = e * (p * u);
+  return {select(x < V(0.f), below, V(1.f) - below), e * V(static_cast<float>(kInvSqrt2Pi))};
+}
+}  // namespace detail
+template <Scalar S>
+CODA_FN Normal<S> normal(S x) {
+  if constexpr (std::is_same_v<S, float>) {
+    return detail::normal(x);
+  } else {
+    return {S(0.5) * std::erfc(x * S(-detail::kInvSqrt2)), S(detail::kInvSqrt2Pi) * exp(S(-0.5) * (x * x))};
+  }
 }
 
 /// A scalar is its own even and odd column: see `deinterleave` of Simd.
@@ -233,21 +253,9 @@ CODA_FN Simd<float, N> erf(Simd<float, N> x) {
   return select(t < V(0.95f), small, copysign(V(1.f) - exp(q), x));
 }
 
-/// Relative error of cdf below 1e-6 (1 + x^2 / 4), far on the negative side, too.
 template <int N>
 CODA_FN Normal<Simd<float, N>> normal(Simd<float, N> x) {
-  using V = Simd<float, N>;
-  // Phi(-|x|) = exp(-x^2 / 2) p(1 / (1 + c |x|)): Abramowitz and Stegun's form, 7.1.26, fitted anew.
-  const V e = exp(V(-0.5f) * (x * x)), u = reciprocal(abs(x) * V(0.35f) + V(1.f));
-  V p = V(0.045832768f);
-  p = p * u + V(-0.18913219f);
-  p = p * u + V(0.21832062f);
-  p = p * u + V(0.0033134918f);
-  p = p * u + V(0.14543121f);
-  p = p * u + V(0.13642575f);
-  p = p * u + V(0.13980843f);
-  const V below = e * (p * u);
-  return {select(x < V(0.f), below, V(1.f) - below), e * V(static_cast<float>(detail::kInvSqrt2Pi))};
+  return detail::normal(x);
 }
 
 template <class T, int N>

@@ -63,6 +63,16 @@ TEST(SimdMath, IsWithinAFewUnitsInTheLastPlaceOfLibm) {
   EXPECT_LT(worst_ulp(-4.f, 4.f, 997, f_pdf, exact_pdf), 12);
 }
 
+TEST(Normal, FallsToZeroWithItsRelativeAccuracyOnScalars) {
+  for (double x = -12; x < 8; x += 0.0371) {
+    const auto narrow = static_cast<float>(x);
+    const double exact = 0.5 * std::erfc(-x / std::numbers::sqrt2);
+    const double of_float = 0.5 * std::erfc(-static_cast<double>(narrow) / std::numbers::sqrt2);
+    EXPECT_NEAR(normal(x).cdf / exact, 1, 1e-12) << x;
+    EXPECT_NEAR(static_cast<double>(normal(narrow).cdf) / of_float, 1, 1e-6 * (1 + x * x / 4)) << x;
+  }
+}
+
 TEST(SimdMath, HandlesInfinitiesNanZerosAndTheEndsOfTheRange) {
   constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const auto lane0 = [](V x) { return x[0]; };

@@ -212,7 +212,7 @@ template <bool Smoothing>
 struct LseFinalize {
   static constexpr int kChunk = 1;
   using Few = RowShape<8, 1, 8>;
-  using Many = RowShape<32, 2, 8>;
+  using Many = RowShape<32, 1, 8>;
   struct State {
     float top = -INFINITY, total = 0;  // total exp(top) is the sum of sum exp(max)
     double logits = 0;
@@ -272,17 +272,24 @@ struct LseFinalize {
 
 // ---- along columns
 
-/// The rows of a matrix, or with several heads in each the heads of all rows, in their order.
+/// The rows of a matrix.
 template <class T>
-struct Stack {
+struct PlainRows {
+  using Element = T;
   const T* data;
+  std::int64_t pitch, count;
+  std::int64_t rows() const { return count; }
+  CODA_KERNEL_FN const T* row(std::int64_t i) const { return data + i * pitch; }
+};
+
+/// The heads of all rows, several in each, in their order.
+struct HeadRows {
+  using Element = float;
+  const float* data;
   std::int64_t pitch, head_dim;
   ChunkGrid grid;
-
-  Stack(const T* first, std::int64_t rows, std::int64_t row_pitch, std::int64_t heads = 1, std::int64_t dim = 0)
-      : data(first), pitch(row_pitch), head_dim(dim), grid(rows, heads, 1) {}
   std::int64_t rows() const { return grid.count(); }
-  CODA_KERNEL_FN const T* row(std::int64_t i) const {
+  CODA_KERNEL_FN const float* row(std::int64_t i) const {
     const ChunkGrid::Place at = grid.place<1>(i);
     return data + at.row * pitch + at.col * head_dim;
   }
@@ -296,7 +303,7 @@ constexpr int kSlice = 32, kSliceLanes = kSlice / 4;
 /// the blocks of a cluster in theirs. Each cluster of the slice writes a row of out.
 template <int Threads, bool Whole, class In, class Out>
 __global__ void __launch_bounds__(Threads, Threads == kThreads ? 3 : 1)
-    column_kernel(const Stack<In> x, std::int64_t rows, std::int64_t cols, unsigned parts, double beta, Out* out) {
+    column_kernel(const In x, std::int64_t rows, std::int64_t cols, unsigned parts, double beta, Out* out) {
   detail::wait_for_turn();
   constexpr int kSlots = Threads / kSliceLanes, kWarps = Threads / 32, kUnroll = Whole ? 8 : 2;
   __shared__ double of_warp[kWarps][kSlice], of_block[kSlice];
@@ -308,7 +315,7 @@ __global__ void __launch_bounds__(Threads, Threads == kThreads ? 3 : 1)
   double sum[4] = {};
   const std::int64_t from = col < cols ? col : first, left = Whole ? 4 : cols - col;
   for (std::int64_t row = part * kSlots + thread / kSliceLanes; row < rows; row += kUnroll * step) {
-    Chunk<In, 4> chunk[kUnroll] = {};
+    Chunk<typename In::Element, 4> chunk[kUnroll] = {};
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       chunk[u].template load<Whole>(x.row(min(row + u * step, rows - 1)) + from, left);
@@ -347,8 +354,8 @@ __global__ void __launch_bounds__(Threads, Threads == kThreads ? 3 : 1)
 /// The last stage or the only one: out[n] = beta out[n] + the sum of x's rows. It depends on the shape alone how many
 /// blocks share a slice: as many as fill the chip, while each slot has several rows.
 template <class In>
-void launch_columns(const Launch& launch, const Stack<In>& x, std::int64_t cols, bool whole, double beta, float* out) {
-  constexpr int kFill = 1024, kMostParts = 8, kRowsOfPart = 256;
+void launch_columns(const Launch& launch, const In& x, std::int64_t cols, bool whole, double beta, float* out) {
+  constexpr int kFill = 256, kMostParts = 8, kRowsOfPart = 256;
   const std::int64_t slices = detail::ceil_div(cols, kSlice);
   int parts = 1;
   while (parts < kMostParts && slices * parts < kFill && x.rows() > parts * kRowsOfPart) parts *= 2;
@@ -361,7 +368,8 @@ void launch_columns(const Launch& launch, const Stack<In>& x, std::int64_t cols,
   else run(std::integral_constant<int, kThreads>());
 }
 
-void sum_stack(const Launch& launch, const Stack<float>& x, std::int64_t cols, bool whole, double beta, float* out) {
+template <class In>
+void sum_stack(const Launch& launch, const In& x, std::int64_t cols, bool whole, double beta, float* out) {
   if (cols <= 0) return;
   // So many rows that a cluster for each slice would leave most of the chip idle: first into several rows of sums.
   constexpr std::int64_t kStageRows = 16384, kStageBlocks = 1024, kRowsOfGroup = 512;
@@ -369,9 +377,9 @@ void sum_stack(const Launch& launch, const Stack<float>& x, std::int64_t cols, b
   if (x.rows() <= kStageRows || slices > 32) return launch_columns(launch, x, cols, whole, beta, out);
   const auto groups = static_cast<unsigned>(std::min(kStageBlocks / slices, x.rows() / kRowsOfGroup));
   const Workspace sums(static_cast<std::size_t>(groups * cols) * sizeof(double), launch.stream, launch.op);
-  launch(whole ? column_kernel<kThreads, true, float, double> : column_kernel<kThreads, false, float, double>,
+  launch(whole ? column_kernel<kThreads, true, In, double> : column_kernel<kThreads, false, In, double>,
          slices * groups, x, x.rows(), cols, groups, 0.0, sums.as<double>());
-  launch_columns(launch, Stack<double>(sums.as<double>(), groups, cols), cols, cols % 4 == 0, beta, out);
+  launch_columns(launch, PlainRows<double>{sums.as<double>(), cols, groups}, cols, cols % 4 == 0, beta, out);
 }
 
 }  // namespace
@@ -430,7 +438,7 @@ void sum_rows(const char* op, const ConstMatrix& partial, double scale, const Ve
 void sum_columns(const char* op, const ConstMatrix& partial, double beta, const Vector& out, void* stream) {
   const Launch launch(op, partial.rows, partial.cols, stream);
   const Rows x = rows_of(launch, "partial", partial);
-  sum_stack(launch, Stack<float>(x.data, partial.rows, x.pitch), partial.cols, has_whole_chunks(partial, 4), beta,
+  sum_stack(launch, PlainRows<float>{x.data, x.pitch, partial.rows}, partial.cols, has_whole_chunks(partial, 4), beta,
             values_of(launch, "out", out));
 }
 
@@ -441,7 +449,7 @@ void sum_heads(const char* op, const ConstMatrix& partial, std::int64_t first_co
   part.cols = head_dim;
   if (partial.data) part.data = static_cast<const float*>(partial.data) + first_column;
   const Rows x = rows_of(launch, "partial", part);
-  sum_stack(launch, Stack<float>(x.data, part.rows, x.pitch, heads, head_dim), head_dim, has_whole_chunks(part, 4),
+  sum_stack(launch, HeadRows{x.data, x.pitch, head_dim, ChunkGrid(part.rows, heads, 1)}, head_dim, has_whole_chunks(part, 4),
             beta, values_of(launch, "out", out));
 }
 

@@ -106,9 +106,7 @@ class LayerArguments {
 /// Products one after the other, each with the first choice of cuBLASLt's heuristic.
 class Products {
  public:
-  void add(const ConstMatrix& a, const ConstMatrix& b, Layout layout, const Matrix& memory) {
-    const Matrix out(memory.data, DType::bf16, layout == Layout::tn ? a.cols : a.rows,
-                     layout == Layout::nt ? b.rows : b.cols);
+  void add(const ConstMatrix& a, const ConstMatrix& b, Layout layout, const Matrix& out) {
     all_.push_back(std::make_unique<CublasLt>(a, b, layout, out));
   }
   void run(void* stream) const {
@@ -138,17 +136,20 @@ std::vector<LayerRecord> measure(const LayerCase& c, const Meter& meter, int rou
   const std::int64_t tokens = c.tokens;
   const ops::Block& f = x.forward;
   const ops::BlockBackward& b = x.backward;
-  // Operands of the products: any numbers of their shape, but like the layer's. Outputs all go to one place.
-  const Matrix out = x.matrix(std::max(tokens, l.hidden), 2 * std::max(l.ffn, l.hidden));
+  // Operands of the products: any numbers of their shape, but like the layer's. Each has an output of its own, as in a
+  // layer: in one place, what the next one writes would still be in the cache.
   const Matrix h = f.x_mid, y(f.preact.data, DType::bf16, tokens, l.ffn);
   Products forward, backward;
-  forward.add(f.attended, f.weights.out, Layout::nt, out);
-  forward.add(h, f.weights.gate_up, Layout::nt, out);
-  forward.add(y, f.weights.down, Layout::nt, out);
-  forward.add(h, f.next.qkv, Layout::nt, out);
+  const auto forward_of = [&](const ConstMatrix& in, const ConstMatrix& weight) {
+    forward.add(in, weight, Layout::nt, x.matrix(tokens, weight.rows));
+  };
+  forward_of(f.attended, f.weights.out);
+  forward_of(h, f.weights.gate_up);
+  forward_of(y, f.weights.down);
+  forward_of(h, f.next.qkv);
   const auto backward_of = [&](const ConstMatrix& dy, const ConstMatrix& in, const ConstMatrix& weight) {
-    backward.add(dy, weight, Layout::nn, out);
-    backward.add(dy, in, Layout::tn, out);
+    backward.add(dy, weight, Layout::nn, x.matrix(tokens, weight.cols));
+    backward.add(dy, in, Layout::tn, x.matrix(dy.cols, in.cols));
   };
   backward_of(b.dz, h, b.next.qkv);
   backward_of(b.dx, y, b.weights.down);
