@@ -449,8 +449,8 @@ void sum_heads(const char* op, const ConstMatrix& partial, std::int64_t first_co
   part.cols = head_dim;
   if (partial.data) part.data = static_cast<const float*>(partial.data) + first_column;
   const Rows x = rows_of(launch, "partial", part);
-  sum_stack(launch, HeadRows{x.data, x.pitch, head_dim, ChunkGrid(part.rows, heads, 1)}, head_dim, has_whole_chunks(part, 4),
-            beta, values_of(launch, "out", out));
+  sum_stack(launch, HeadRows{x.data, x.pitch, head_dim, ChunkGrid(part.rows, heads, 1)}, head_dim,
+            has_whole_chunks(part, 4), beta, values_of(launch, "out", out));
 }
 
 }  // namespace coda::sm90
