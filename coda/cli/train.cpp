@@ -75,6 +75,18 @@ void print_json(const nn::TrainResult& result, const std::string& out) {
   fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));  // paths are bytes
 }
 
+/// A run that has come to where no gradient is finite stays there. One step may be bad luck; ten in the end, or all but
+/// the first, are not.
+void require_progress(const nn::TrainResult& result, const nn::TrainOptions& options, std::int64_t steps) {
+  constexpr std::int64_t kUnlucky = 10;
+  if (result.stuck == 0 || result.stuck < std::min(kUnlucky, steps - 1)) return;
+  throw Error(
+      Status::invalid_argument,
+      fmt::format("train: --lr: expected one with which gradients stay finite, got {:g} and {} steps in the end "
+                  "that changed nothing",
+                  options.rate, result.stuck));
+}
+
 void train(Arguments& args) {
   std::unique_ptr<nn::Trainer> trainer =
       args.resume ? nn::Trainer::resume(args.run.out, args.train.data) : std::make_unique<nn::Trainer>(args.train);
@@ -99,6 +111,7 @@ void train(Arguments& args) {
     nn::tell(stderr, fmt::format("interrupted; go on with: coda train --resume --out {}\n", args.run.out.string()));
     CatchInterrupt::end_process();
   }
+  require_progress(result, trainer->options(), result.step - before);
 }
 
 void run(Arguments args) {

@@ -1,6 +1,7 @@
 // What a program is, and how a backend walks through its ports without the author naming them a second time.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "coda/core/error.h"
@@ -190,19 +191,43 @@ Output output_of(const OnlineLse<Acc>& p, const Extents& e) {
   return {"OnlineLse", p.max, e.m, e.tiles_n, p.pitch};
 }
 
+/// What a port reads and has no value in place of, if that is missing.
+template <class P>
+const char* missing_input(const P&, const Extents&) {
+  return nullptr;
+}
+template <class T>
+const char* missing_input(const GatherLoad<T>& p, const Extents&) {
+  return p.data ? nullptr : "GatherLoad with a matrix";
+}
+template <class Acc>
+const char* missing_input(const RotaryTable<Acc>& p, const Extents&) {
+  return p.table || p.columns <= 0 ? nullptr : "RotaryTable with a table";
+}
+template <class T>
+const char* missing_input(const HeadVector<T>& p, const Extents& e) {
+  const std::int64_t columns = std::min(p.columns, e.n);
+  if (!p.q && p.q_columns > 0 && columns > 0) return "HeadVector with weights of the q heads";
+  return p.k || columns <= p.q_columns ? nullptr : "HeadVector with weights of the k heads";
+}
+
 }  // namespace detail
 
-/// Throws Error(invalid_argument) if a row of an output does not fit its pitch: one made for other tiles, or too
-/// narrow.
+/// Throws Error(invalid_argument) if a row of an output does not fit its pitch (one made for other tiles, or too
+/// narrow), or if a port that cannot be absent is. A call of no rows or columns reads and writes nothing.
 template <class P>
-void check_outputs(const char* op, const P& program, const Extents& extents) {
+void check_ports(const char* op, const P& program, const Extents& extents) {
+  if (extents.m <= 0 || extents.n <= 0) return;
   for_each_port(program, [&](const auto& port) {
+    const auto fail = [&](const std::string& expected, const std::string& got) {
+      throw Error(Status::invalid_argument, std::string(op) + ": program: expected a " + expected + ", got " + got);
+    };
     const detail::Output o = detail::output_of(port, extents);
     if (o.data && o.rows > 1 && o.pitch < o.columns) {
-      throw Error(Status::invalid_argument, std::string(op) + ": program: expected a " + o.port + " of " +
-                                                std::to_string(o.columns) + " columns, got a pitch of " +
-                                                std::to_string(o.pitch));
+      fail(std::string(o.port) + " of " + std::to_string(o.columns) + " columns",
+           "a pitch of " + std::to_string(o.pitch));
     }
+    if (const char* missing = detail::missing_input(port, extents)) fail(missing, "a null pointer");
   });
 }
 

@@ -144,4 +144,17 @@ void AtomicFile::commit() {
   }
 }
 
+FolderLock::FolderLock(const std::filesystem::path& folder) {
+  fd_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd_ < 0) fail_io("write", folder, message(errno));
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(std::exchange(fd_, -1));
+    fail_io("write", folder, "expected a folder of our own, got one that another process is writing to");
+  }
+}
+
+FolderLock::~FolderLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
 }  // namespace coda::nn

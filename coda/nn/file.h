@@ -58,4 +58,17 @@ class AtomicFile {
   bool pending_ = true;
 };
 
+/// A folder that one process at a time writes into, for as long as this lives. Throws Error(io_error) if another one
+/// has it. On a file system without locks nobody is kept out.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder);
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  ~FolderLock();
+
+ private:
+  int fd_ = -1;
+};
+
 }  // namespace coda::nn

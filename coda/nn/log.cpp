@@ -7,14 +7,22 @@
 #include <system_error>
 
 #include "coda/core/error.h"
-#include "coda/nn/file.h"
 
 namespace coda::nn {
 
-TrainLog::TrainLog(const std::filesystem::path& file, std::int64_t done) : path_(file) {
+namespace {
+
+std::filesystem::path with_folder(const std::filesystem::path& file) {
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);
   if (error) throw Error(Status::io_error, fmt::format("log: {}: {}", file.parent_path().string(), error.message()));
+  return file;
+}
+
+}  // namespace
+
+TrainLog::TrainLog(const std::filesystem::path& file, std::int64_t done)
+    : path_(with_folder(file)), lock_(file.parent_path()) {
   std::string kept;
   if (done > 0) {
     std::ifstream in(file);

@@ -6,11 +6,14 @@
 #include <fstream>
 #include <string_view>
 
+#include "coda/nn/file.h"
+
 namespace coda::nn {
 
 class TrainLog {
  public:
-  /// Continues the log after step `done`: lines of later steps, which a run wrote after its last checkpoint, go.
+  /// Continues the log after step `done`: lines of later steps, which a run wrote after its last checkpoint, go. Its
+  /// folder is made if need be, and is this run's alone until its end: Error(io_error) if it is another's.
   TrainLog(const std::filesystem::path& file, std::int64_t done);
 
   /// One JSON object. Throws Error(io_error) when it cannot be written.
@@ -18,6 +21,7 @@ class TrainLog {
 
  private:
   std::filesystem::path path_;
+  FolderLock lock_;
   std::ofstream out_;
 };
 

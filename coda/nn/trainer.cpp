@@ -224,7 +224,7 @@ TrainResult Trainer::run(const RunOptions& run) {
       run.stop_after > 0 ? done_ + std::min(options_.steps - done_, run.stop_after) : options_.steps;
   // Opened once a step is done: a run that cannot make one leaves an older checkpoint and its log as they were.
   std::optional<TrainLog> log;
-  TrainResult result{done_, options_.steps, std::numeric_limits<double>::quiet_NaN(), 0, 0, 0, false};
+  TrainResult result{done_, options_.steps, std::numeric_limits<double>::quiet_NaN()};
   Progress progress("train", options_.steps, first, run.progress);
   const double begin = now();
   double saved = begin, paused = 0;
@@ -240,7 +240,8 @@ TrainResult Trainer::run(const RunOptions& run) {
                                 {"gradient_norm", s.update.gradient_norm},
                                 {"rate", rate},
                                 {"tokens_per_second", std::round(tokens_per_second)}};
-    if (!s.update.applied)
+    result.stuck = s.update.applied ? 0 : result.stuck + 1;
+    if (result.stuck == 1)
       progress.note(fmt::format("step {}: the gradient is not finite, nothing was changed", done_));
     result.interrupted = run.interrupted && run.interrupted();
     const bool last = done_ == end || result.interrupted;

@@ -375,6 +375,39 @@ TEST(Program, WhoseOutputsAreTooNarrowIsRefused) {
   EXPECT_EQ(error_of(tall), expected + "ReduceM of 600 columns, got a pitch of 300");
 }
 
+struct Inputs {
+  GatherLoad<float> gathered = {};
+  RotaryTable<> rope = {.head_dim = 4};
+  HeadVector<float> weight = {.head_dim = 4};
+  TileStore<float> out = {};
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto acc) const {
+    tile.store(out, tile.load(gathered) + tile.load(weight) + acc);
+  }
+};
+
+TEST(Program, WithoutWhatItCannotDoWithoutIsRefused) {
+  float x[8] = {};
+  const auto error = [](const Inputs& program, std::int64_t m = 2) {
+    return error_of([&] { cpu::apply<float>(m, 8, program); });
+  };
+  Inputs program{.gathered = {.data = x, .pitch = 0}};
+  EXPECT_EQ(error(program), "");
+  EXPECT_EQ(error(Inputs()), "apply: program: expected a GatherLoad with a matrix, got a null pointer");
+  EXPECT_EQ(error(Inputs(), 0), "") << "no rows: nothing is read";
+  program.rope.columns = 8;
+  EXPECT_EQ(error(program), "apply: program: expected a RotaryTable with a table, got a null pointer");
+  program.rope.table = x;
+  program.weight.columns = program.weight.q_columns = 4;
+  EXPECT_EQ(error(program), "apply: program: expected a HeadVector with weights of the q heads, got a null pointer");
+  program.weight.q = x;
+  EXPECT_EQ(error(program), "");
+  program.weight.columns = 8;
+  EXPECT_EQ(error(program), "apply: program: expected a HeadVector with weights of the k heads, got a null pointer");
+  program.weight.k = x;
+  EXPECT_EQ(error(program), "");
+}
+
 TEST(Port, OfTwoOutputsRefusesTwoPitches) {
   float x[16];
   const MatrixOf<float> narrow(x, 2, 2), wide(x + 8, 2, 2, 3);

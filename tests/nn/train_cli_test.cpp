@@ -84,6 +84,34 @@ TEST_F(TrainCommand, TrainsStopsResumesAndGenerates) {
   EXPECT_EQ(nlohmann::json::parse(r.out)["tokens"].size(), 5U);
 }
 
+TEST_F(TrainCommand, ThatDivergedSaysSoInTheEnd) {
+  const Result r = coda("train" + data() + model() + "--steps 6 --warmup 0 --lr 1e30 --json --out " + path("out"));
+  EXPECT_EQ(r.status, 1);
+  EXPECT_NE(r.error.find("train: --lr: expected one with which gradients stay finite, got 1e+30 and 5 steps in the end "
+                         "that changed nothing"),
+            std::string::npos)
+      << r.error;
+  EXPECT_EQ(nlohmann::json::parse(r.out)["step"], 6) << "the checkpoint is there to be looked at";
+}
+
+TEST_F(TrainCommand, KeepsAFolderToItself) {
+  const std::string train = "train" + data() + model() + "--steps 100000 --out " + path("out");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execl("/bin/sh", "sh", "-c", ("exec " + std::string(CODA_CLI_PATH) + " " + train).c_str(), nullptr);
+    ::_exit(127);
+  }
+  while (!std::filesystem::exists(scratch / "out" / "training.safetensors")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  expect_failure(1, train, {"write: ", path("out").c_str(), "another process is writing to"});
+  expect_failure(1, "train --resume --quiet --out " + path("out"), {"another process is writing to"});
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  const Result after = coda("train --resume --quiet --stop-after 1 --out " + path("out"));
+  EXPECT_EQ(after.status, 0) << "a killed run holds nothing: " << after.error;
+}
+
 TEST_F(TrainCommand, ChoosesItsStepsByTheTimeThatIsGiven) {
   const Result r = coda("train" + data() + model() + "--minutes 0.02 --json --out " + path("out"));
   ASSERT_EQ(r.status, 0) << r.error;

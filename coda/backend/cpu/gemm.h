@@ -84,7 +84,7 @@ template <class Acc, class P>
 GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n, std::int64_t k, const ConstMatrix& a,
                   const ConstMatrix& b, const P& program) {
   const std::int64_t tile_n = tile_n_for<Acc>(op, program);
-  check_outputs(op, program, {m, n, tiles_m(m), (n + tile_n - 1) / tile_n});
+  check_ports(op, program, {m, n, tiles_m(m), (n + tile_n - 1) / tile_n});
   return {layout, m, n, k, a, b, tile_n, &run_epilogue<Acc, P>, &program, folds_of<Acc>(program)};
 }
 

@@ -414,7 +414,7 @@ template <class Program>
 void check_call(const Call& call, const Program& program) {
   check_program<float, Program, const Sm90Tile<Program, Run<false>, 1>, Accumulator>();
   checked_head_dim(call.op, program);
-  check_outputs(call.op, program, {call.m, call.n, tiles_m(call.m), ceil_div(call.n, tile_n_for(call, program))});
+  check_ports(call.op, program, {call.m, call.n, tiles_m(call.m), ceil_div(call.n, tile_n_for(call, program))});
   // The tiles of a thread block past the end are still an int.
   constexpr std::int64_t kMost = std::numeric_limits<int>::max() - 2 * kMostTiles * kTileN;
   bool doubles = false;
