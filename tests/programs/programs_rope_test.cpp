@@ -241,6 +241,18 @@ TEST(RotaryTable, IsExactToItsTypeAtAnyPosition) {
   }
 }
 
+TEST(RotaryTable, WithAPitchLeavesWhatIsBetweenItsRows) {
+  constexpr std::int64_t kPositions = 5, kDim = 8, kPitch = 11;
+  std::vector<float> plain(kPositions * kDim), pitched(kPositions * kPitch, -7);
+  ops::rotary_table(MatrixOf<float>(plain.data(), kPositions, kDim), 10000.0);
+  ops::rotary_table(MatrixOf<float>(pitched.data(), kPositions, kDim, kPitch), 10000.0);
+  for (std::int64_t p = 0; p < kPositions; ++p)
+    for (std::int64_t j = 0; j < kPitch; ++j) {
+      const float expected = j < kDim ? plain[static_cast<std::size_t>(p * kDim + j)] : -7;
+      EXPECT_EQ(pitched[static_cast<std::size_t>(p * kPitch + j)], expected) << "position " << p << ", column " << j;
+    }
+}
+
 TEST(GemmNormRope, RotatesByTheLastOf131072Positions) {
   constexpr std::int64_t kPositions = 131'072, kDim = 8;
   const reference::Heads heads{1, 1, 1, kDim};
