@@ -50,7 +50,7 @@ def kernel_section(run: dict, peers: dict | None) -> list[str]:
     text = (
         f"Speed on an {run['device']} relative to the **bare** product of the same M = N = K by cuBLASLt's own choice of an "
         "algorithm, bf16. At 1.00 what a program does beside its product costs no time; `gemm` alone is cuBLASLt with the "
-        "fastest algorithm that `coda tune` found. GPU time by graph replay, L2 flushed, interleaved, medians of up to 40 behind 400 ms of the same, "
+        "fastest algorithm that `coda tune` found. GPU time by graph replay, L2 flushed, interleaved in random order, medians of up to 40 behind 400 ms of the same, "
         f"so that clocks are those of sustained work; driver {run['driver']}, CUDA {run['cuda']}, CUTLASS {run['cutlass']}, "
         f"commit {run['commit']}; `scripts/gpu_bench.sh` measures it again."
     )

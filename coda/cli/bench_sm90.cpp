@@ -213,11 +213,13 @@ class Bench {
         "small", bench::small_cases(), [](const bench::SmallCase& c) { return c.name; },
         [&](const bench::SmallCase& c) { records.push_back(bench::measure(c, meter_, a_.rounds.value_or(kRounds))); });
     show(records);
-    finish("small", {{"method", fmt::format("graph replay, L2 flushed before each, interleaved with a device-to-device "
-                                            "copy of the same bytes, median of {}; ratio = copy_ms / ms",
-                                            a_.rounds.value_or(kRounds))},
-                     {"records", records},
-                     {"host", host}});
+    finish("small",
+           {{"method",
+             fmt::format("graph replay, L2 flushed before each, interleaved in random order with a device-to-device "
+                         "copy of the same bytes, median of {}; ratio = copy_ms / ms",
+                         a_.rounds.value_or(kRounds))},
+            {"records", records},
+            {"host", host}});
   }
   void kernels() {
     std::vector<bench::KernelRecord> all;
@@ -233,10 +235,12 @@ class Bench {
     }
     if (all.empty())
       throw Error(Status::unsupported, "bench: no program takes these shapes, or they do not fit in memory");
-    finish("kernels", {{"method", fmt::format("graph replay, L2 flushed before each, interleaved, median of up to {} "
-                                              "behind {:.0f} ms of the same; ratio = cublaslt_ms / ms",
-                                              rounds, bench::kWarmUpMs)},
-                       {"records", all}});
+    finish(
+        "kernels",
+        {{"method", fmt::format("graph replay, L2 flushed before each, interleaved in random order, median of up to {} "
+                                "behind {:.0f} ms of the same; ratio = cublaslt_ms / ms",
+                                rounds, bench::kWarmUpMs)},
+         {"records", all}});
   }
   void layer() {
     std::vector<bench::LayerRecord> records;
@@ -248,12 +252,14 @@ class Bench {
         },
         [&](const bench::LayerCase& c) { append(records, bench::measure(c, meter_, rounds)); });
     show(records);
-    finish("layer",
-           {{"method", fmt::format("graph replay, L2 flushed before each, interleaved, median of {} behind {:.0f} "
-                                   "ms of the same; ratio = gemms_ms / ms; gradients of weights written in bf16, "
-                                   "each product with an output of its own",
-                                   rounds, bench::kWarmUpMs)},
-            {"records", records}});
+    finish(
+        "layer",
+        {{"method",
+          fmt::format("graph replay, L2 flushed before each, interleaved in random order, median of {} behind {:.0f} "
+                      "ms of the same; ratio = gemms_ms / ms; gradients of weights written in bf16, "
+                      "each product with an output of its own",
+                      rounds, bench::kWarmUpMs)},
+         {"records", records}});
   }
 
   /// Each of a list in turn; Ctrl-C stops between two.

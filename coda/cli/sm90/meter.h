@@ -1,9 +1,11 @@
 // What all measurements of a GPU share.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -32,23 +34,27 @@ class Meter {
   std::unique_ptr<sm90::Candidate> candidate(const std::string& name, const Launch& launch) const {
     return std::make_unique<sm90::Candidate>(name, launch, flush_, stream());
   }
-  /// Replays all in turn (A B C A B C ...), since the chip's clock follows its power: once and for `warm_up_ms`, then
-  /// `rounds` times, which count. Throws cli::Interrupted between two rounds.
+  /// Replays all in turn, since the chip's clock follows its power: once and for `warm_up_ms`, then `rounds` times,
+  /// which count. Each round is in another order, from a fixed seed: what runs before also sets the clock, 1 to 2 % for
+  /// work of tens of milliseconds. Throws cli::Interrupted between two rounds.
   template <class Some>
   void interleave(const Some& candidates, int rounds, double warm_up_ms = 0) const {
     using Clock = std::chrono::steady_clock;
     const auto begin = Clock::now();
     const auto elapsed_ms = [&] { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); };
-    do in_turn(candidates, false);
+    std::vector<sm90::Candidate*> order;
+    for (const auto& candidate : candidates) order.push_back(&*candidate);
+    std::mt19937 random(1);
+    do in_turn(order, random, false);
     while (elapsed_ms() < warm_up_ms);
-    for (int round = 0; round < rounds; ++round) in_turn(candidates, true);
+    for (int round = 0; round < rounds; ++round) in_turn(order, random, true);
   }
 
  private:
-  template <class Some>
-  void in_turn(const Some& candidates, bool counts) const {
+  void in_turn(std::vector<sm90::Candidate*>& order, std::mt19937& random, bool counts) const {
     if (cli::CatchInterrupt::seen()) throw cli::Interrupted();
-    for (const auto& candidate : candidates) candidate->replay(stream(), counts);
+    std::shuffle(order.begin(), order.end(), random);
+    for (sm90::Candidate* candidate : order) candidate->replay(stream(), counts);
   }
 
   sm90::Stream stream_;
