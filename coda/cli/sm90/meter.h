@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -35,14 +36,15 @@ class Meter {
     return std::make_unique<sm90::Candidate>(name, launch, flush_, stream());
   }
   /// Replays all in turn, since the chip's clock follows its power: once and for `warm_up_ms`, then `rounds` times,
-  /// which count. Each round is in another order, from a fixed seed: what runs before also sets the clock, 1 to 2 % for
-  /// work of tens of milliseconds. Throws cli::Interrupted between two rounds.
+  /// which count. Each round is in another order, from a fixed seed: what runs before sets the clock, too, by up to 8 %
+  /// for work of tens of milliseconds. Throws cli::Interrupted between two rounds.
   template <class Some>
   void interleave(const Some& candidates, int rounds, double warm_up_ms = 0) const {
     using Clock = std::chrono::steady_clock;
     const auto begin = Clock::now();
     const auto elapsed_ms = [&] { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); };
     std::vector<sm90::Candidate*> order;
+    order.reserve(std::size(candidates));
     for (const auto& candidate : candidates) order.push_back(&*candidate);
     std::mt19937 random(1);
     do in_turn(order, random, false);
