@@ -75,16 +75,12 @@ void print_json(const nn::TrainResult& result, const std::string& out) {
   fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));  // paths are bytes
 }
 
-/// A run that has come to where no gradient is finite stays there. One step may be bad luck; ten in the end, or all but
-/// the first, are not.
-void require_progress(const nn::TrainResult& result, const nn::TrainOptions& options, std::int64_t steps) {
-  constexpr std::int64_t kUnlucky = 10;
-  if (result.stuck == 0 || result.stuck < std::min(kUnlucky, steps - 1)) return;
-  throw Error(
-      Status::invalid_argument,
-      fmt::format("train: --lr: expected one with which gradients stay finite, got {:g} and {} steps in the end "
-                  "that changed nothing",
-                  options.rate, result.stuck));
+/// A model that has diverged has no finite loss: not on the last batch, not on the text to validate on.
+void require_finite(const nn::TrainResult& result) {
+  if (std::isfinite(result.loss) || std::isfinite(result.validation_loss)) return;
+  throw Error(Status::invalid_argument,
+              fmt::format("train: loss: expected a finite one, got {} at step {}; a lower --lr may help", result.loss,
+                          result.step));
 }
 
 void train(Arguments& args) {
@@ -111,7 +107,7 @@ void train(Arguments& args) {
     nn::tell(stderr, fmt::format("interrupted; go on with: coda train --resume --out {}\n", args.run.out.string()));
     CatchInterrupt::end_process();
   }
-  require_progress(result, trainer->options(), result.step - before);
+  if (result.step > before) require_finite(result);
 }
 
 void run(Arguments args) {

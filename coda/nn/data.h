@@ -52,7 +52,8 @@ class TextData {
   std::int64_t split_ = 0;
 };
 
-/// Element `index` of a pseudo-random permutation of 0 .. size-1 chosen by (seed, epoch); no table is kept.
+/// Element `index` of a pseudo-random permutation of 0 .. size-1 chosen by (seed, epoch); no table is kept. `index` is
+/// one of them.
 std::int64_t permuted_index(std::int64_t index, std::int64_t size, std::uint64_t seed, std::uint64_t epoch);
 
 }  // namespace coda::nn

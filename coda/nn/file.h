@@ -58,8 +58,8 @@ class AtomicFile {
   bool pending_ = true;
 };
 
-/// A folder that one process at a time writes into, for as long as this lives. Throws Error(io_error) if another one
-/// has it. On a file system without locks nobody is kept out.
+/// A folder, made if need be, that one process at a time writes into, for as long as this lives. Throws Error(io_error)
+/// if another one has it. On a file system without locks nobody is kept out.
 class FolderLock {
  public:
   explicit FolderLock(const std::filesystem::path& folder);

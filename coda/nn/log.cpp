@@ -4,25 +4,12 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
-#include <system_error>
 
 #include "coda/core/error.h"
 
 namespace coda::nn {
 
-namespace {
-
-std::filesystem::path with_folder(const std::filesystem::path& file) {
-  std::error_code error;
-  std::filesystem::create_directories(file.parent_path(), error);
-  if (error) throw Error(Status::io_error, fmt::format("log: {}: {}", file.parent_path().string(), error.message()));
-  return file;
-}
-
-}  // namespace
-
-TrainLog::TrainLog(const std::filesystem::path& file, std::int64_t done)
-    : path_(with_folder(file)), lock_(file.parent_path()) {
+TrainLog::TrainLog(const std::filesystem::path& file, std::int64_t done) : path_(file), lock_(file.parent_path()) {
   std::string kept;
   if (done > 0) {
     std::ifstream in(file);

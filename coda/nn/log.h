@@ -13,7 +13,7 @@ namespace coda::nn {
 class TrainLog {
  public:
   /// Continues the log after step `done`: lines of later steps, which a run wrote after its last checkpoint, go. Its
-  /// folder is made if need be, and is this run's alone until its end: Error(io_error) if it is another's.
+  /// folder is held as FolderLock does.
   TrainLog(const std::filesystem::path& file, std::int64_t done);
 
   /// One JSON object. Throws Error(io_error) when it cannot be written.

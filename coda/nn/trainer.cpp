@@ -228,6 +228,7 @@ TrainResult Trainer::run(const RunOptions& run) {
   Progress progress("train", options_.steps, first, run.progress);
   const double begin = now();
   double saved = begin, paused = 0;
+  bool applied = true;
   const auto training_seconds = [&] { return std::max(now() - begin - paused, 1e-9); };
   while (done_ < end && !result.interrupted) {
     const double step_begin = now(), rate = options_.schedule().at(done_);
@@ -240,9 +241,9 @@ TrainResult Trainer::run(const RunOptions& run) {
                                 {"gradient_norm", s.update.gradient_norm},
                                 {"rate", rate},
                                 {"tokens_per_second", std::round(tokens_per_second)}};
-    result.stuck = s.update.applied ? 0 : result.stuck + 1;
-    if (result.stuck == 1)
+    if (!s.update.applied && applied)  // the first of several
       progress.note(fmt::format("step {}: the gradient is not finite, nothing was changed", done_));
+    applied = s.update.applied;
     result.interrupted = run.interrupted && run.interrupted();
     const bool last = done_ == end || result.interrupted;
     const double pause = now();

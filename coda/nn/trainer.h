@@ -58,7 +58,6 @@ struct TrainResult {
   double tokens_per_second = 0;  // of this run
   double seconds = 0;
   bool interrupted = false;
-  std::int64_t stuck = 0;  // steps at its end whose gradient was not finite, and which changed nothing
 };
 
 class Trainer {

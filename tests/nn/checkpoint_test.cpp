@@ -37,6 +37,12 @@ ModelConfig small(bool qk_norm, bool tied) {
   return config;
 }
 
+/// A tensor of `file`, which has to outlive it, as it is.
+TensorToWrite copy_of(const SafetensorsFile& file, const std::string& name) {
+  const auto& entry = file.tensors().at(name);
+  return {name, entry.dtype, entry.shape, [&file, name](std::span<std::byte> out) { file.load(name, out); }};
+}
+
 /// Every element of every tensor gets a value of its own.
 void number(Weights& weights) {
   float next = 1;
@@ -182,8 +188,7 @@ TEST(Checkpoint, LoadsShards) {
     for (const auto& [name, entry] : file.tensors()) {
       const std::size_t which = map.size() % 2;
       map[name] = which ? "b.safetensors" : "a.safetensors";
-      shards[which].push_back(
-          {name, entry.dtype, entry.shape, [&file, n = name](std::span<std::byte> out) { file.load(n, out); }});
+      shards[which].push_back(copy_of(file, name));
     }
     write_safetensors(scratch / "a.safetensors", shards[0], {});
     write_safetensors(scratch / "b.safetensors", shards[1], {});
@@ -213,10 +218,7 @@ TEST(Checkpoint, TensorsThatFollowFromTheOthersAreLeftOut) {
   const SafetensorsFile file(whole);
   const auto with = [&](const char* other) {
     std::vector<TensorToWrite> tensors{{other, DType::fp32, {2}, [](std::span<std::byte>) {}}};
-    for (const auto& [name, entry] : file.tensors()) {
-      tensors.push_back(
-          {name, entry.dtype, entry.shape, [&file, n = name](std::span<std::byte> out) { file.load(n, out); }});
-    }
+    for (const auto& [name, entry] : file.tensors()) tensors.push_back(copy_of(file, name));
     write_safetensors(whole, tensors, {});
   };
   for (const char* other : {"lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"}) {

@@ -20,11 +20,14 @@ using detail::Launch;
 
 // ---- along rows
 
-struct Rows {
-  const float* data;
+template <class T>
+struct RowsOf {
+  using Element = T;
+  const T* data;
   std::int64_t pitch;
-  CODA_KERNEL_FN const float* row(std::int64_t m) const { return data + m * pitch; }
+  CODA_KERNEL_FN const T* row(std::int64_t m) const { return data + m * pitch; }
 };
+using Rows = RowsOf<float>;
 Rows rows_of(const Launch& launch, const char* argument, const ConstMatrix& x) {
   detail::require_fp32(launch, argument, x.dtype);
   return {static_cast<const float*>(x.data), x.pitch};
@@ -274,12 +277,9 @@ struct LseFinalize {
 
 /// The rows of a matrix.
 template <class T>
-struct PlainRows {
-  using Element = T;
-  const T* data;
-  std::int64_t pitch, count;
+struct PlainRows : RowsOf<T> {
+  std::int64_t count;
   std::int64_t rows() const { return count; }
-  CODA_KERNEL_FN const T* row(std::int64_t i) const { return data + i * pitch; }
 };
 
 /// The heads of all rows, several in each, in their order.
@@ -379,7 +379,7 @@ void sum_stack(const Launch& launch, const In& x, std::int64_t cols, bool whole,
   const Workspace sums(static_cast<std::size_t>(groups * cols) * sizeof(double), launch.stream, launch.op);
   launch(whole ? column_kernel<kThreads, true, In, double> : column_kernel<kThreads, false, In, double>,
          slices * groups, x, x.rows(), cols, groups, 0.0, sums.as<double>());
-  launch_columns(launch, PlainRows<double>{sums.as<double>(), cols, groups}, cols, cols % 4 == 0, beta, out);
+  launch_columns(launch, PlainRows<double>{{sums.as<double>(), cols}, groups}, cols, cols % 4 == 0, beta, out);
 }
 
 }  // namespace
@@ -437,9 +437,8 @@ void sum_rows(const char* op, const ConstMatrix& partial, double scale, const Ve
 
 void sum_columns(const char* op, const ConstMatrix& partial, double beta, const Vector& out, void* stream) {
   const Launch launch(op, partial.rows, partial.cols, stream);
-  const Rows x = rows_of(launch, "partial", partial);
-  sum_stack(launch, PlainRows<float>{x.data, x.pitch, partial.rows}, partial.cols, has_whole_chunks(partial, 4), beta,
-            values_of(launch, "out", out));
+  sum_stack(launch, PlainRows<float>{rows_of(launch, "partial", partial), partial.rows}, partial.cols,
+            has_whole_chunks(partial, 4), beta, values_of(launch, "out", out));
 }
 
 void sum_heads(const char* op, const ConstMatrix& partial, std::int64_t first_column, std::int64_t heads,

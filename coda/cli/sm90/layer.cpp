@@ -137,7 +137,7 @@ std::vector<LayerRecord> measure(const LayerCase& c, const Meter& meter, int rou
   const ops::Block& f = x.forward;
   const ops::BlockBackward& b = x.backward;
   // Operands of the products: any numbers of their shape, but like the layer's. Each has an output of its own, as in a
-  // layer: in one place, what the next one writes would still be in the cache.
+  // layer.
   const Matrix h = f.x_mid, y(f.preact.data, DType::bf16, tokens, l.ffn);
   Products forward, backward;
   const auto forward_of = [&](const ConstMatrix& in, const ConstMatrix& weight) {

@@ -36,8 +36,8 @@ class Meter {
     return std::make_unique<sm90::Candidate>(name, launch, flush_, stream());
   }
   /// Replays all in turn, since the chip's clock follows its power: once and for `warm_up_ms`, then `rounds` times,
-  /// which count. Each round is in another order, from a fixed seed: what runs before sets the clock, too, by up to 8 %
-  /// for work of tens of milliseconds. Throws cli::Interrupted between two rounds.
+  /// which count. Each round is in another order, from a fixed seed: else what draws much power might always follow
+  /// what draws little. Throws cli::Interrupted between two rounds.
   template <class Some>
   void interleave(const Some& candidates, int rounds, double warm_up_ms = 0) const {
     using Clock = std::chrono::steady_clock;
