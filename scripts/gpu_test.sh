@@ -5,7 +5,8 @@
 #   gpu_test.sh [gtest arguments]     every test, `coda verify --all --backend sm90` and 300 random cases
 #   gpu_test.sh --fuzz CASES [SEED]   random cases only, spread over processes: seeds SEED (1) to SEED + CASES - 1
 #   gpu_test.sh --reruns [COUNT]      each kernel COUNT (1000) times alone, then by two processes at once and under load
-#   gpu_test.sh --sanitize [TOOL...]  each program's kernels under compute-sanitizer: memcheck racecheck synccheck
+#   gpu_test.sh --sanitize [TOOL...]  each program's kernels under compute-sanitizer: memcheck racecheck synccheck, and
+#                                     those between them under initcheck
 #   gpu_test.sh --mutation [ARG...]   seeded faults in the Hopper backend, which tests must catch: arguments of
 #                                     tests/mutation/run_sm90.py
 #
@@ -108,6 +109,11 @@ reruns() {
 sanitize_with() { # sanitize_with <tool> <log>
   local tool=$1 status=0
   local watch=(compute-sanitizer --tool "$tool" "${extra[@]}" --error-exitcode 9 --print-limit 20)
+  if [[ $tool == initcheck ]]; then
+    # It does not see what the bulk copy engine writes, and reports each read of such memory: of all products.
+    "${watch[@]}" build/cuda/tests/kernels_test --gtest_brief=1 || status=1
+    return "$status"
+  fi
   "${watch[@]}" build/cuda/tests/programs_test --gtest_brief=1 --gtest_filter='Programs.HoldTheBound*' || status=1
   local programs=
   [[ $tool != racecheck ]] || programs=-gemm_glu_backward,linear_cross_entropy_backward
@@ -158,9 +164,7 @@ case ${1:-} in
     shift
     command -v compute-sanitizer >/dev/null || fail "no compute-sanitizer on this machine"
     build programs_test kernels_test extremes_test
-    # initcheck takes far longer, and it does not see what the bulk copy engine writes: it reports each read of such
-    # memory, cuBLASLt's products among it.
-    if (($# == 0)); then set -- memcheck racecheck synccheck; fi
+    if (($# == 0)); then set -- memcheck racecheck synccheck initcheck; fi
     sanitize "$@"
     exit
     ;;

@@ -55,9 +55,9 @@ def model_products(model: str) -> list[tuple[str, str, int, int, int]]:
     ]
 
 
-def model_ratios(run: dict) -> dict[str, dict[str, float]]:
-    """Ratio by label and model; only what was measured."""
-    by = {(r["program"], r["m"], r["n"], r["k"]): r["ratio"] for r in run["records"]}
+def model_ratios(run: dict, which: str = "ratio") -> dict[str, dict[str, float]]:
+    """Ratio, or alone_ratio, by label and model; only what was measured."""
+    by = {(r["program"], r["m"], r["n"], r["k"]): r[which] for r in run["records"] if which in r}
     out: dict[str, dict[str, float]] = {}
     for model in MODELS:
         for label, *product in model_products(model):

@@ -147,22 +147,32 @@ void print(const std::vector<bench::SmallRecord>& records) {
                fmt::format("{:.4f}", r.ms), fmt::format("{:.4f}", r.copy_ms), fmt::format("{:.3f}", r.ratio())});
   table.print(1);
 }
+/// The ratio of what was timed alone.
+std::string text_of(const bench::Alone& alone) {
+  return alone.ms > 0 ? fmt::format("{:.3f}", alone.bare_ms / alone.ms) : "";
+}
 void print(const std::vector<bench::KernelRecord>& records) {
-  Table table({"program", "layout", "m", "n", "k", "ms", "bare ms", "ratio"});
+  Table table({"program", "layout", "m", "n", "k", "ms", "bare ms", "ratio", "alone"});
   for (const bench::KernelRecord& r : records)
     table.add({r.program, coda::name_of(r.layout), std::to_string(r.shape.m), std::to_string(r.shape.n),
                std::to_string(r.shape.k), fmt::format("{:.4f}", r.ms), fmt::format("{:.4f}", r.bare_ms),
-               fmt::format("{:.3f}", r.ratio())});
+               fmt::format("{:.3f}", r.ratio()), text_of(r.alone)});
   table.print(2);
 }
 void print(const std::vector<bench::LayerRecord>& records) {
-  Table table({"pass", "tokens", "hidden", "ffn", "qkv", "ms", "gemms ms", "ratio", "MiB saved", "MiB unfused"});
+  Table table(
+      {"pass", "tokens", "hidden", "ffn", "qkv", "ms", "gemms ms", "ratio", "alone", "MiB saved", "MiB unfused"});
   const auto mib = [](std::int64_t bytes) { return fmt::format("{:.0f}", static_cast<double>(bytes) / 1048576); };
   for (const bench::LayerRecord& r : records)
     table.add({r.pass, std::to_string(r.tokens), std::to_string(r.layer.hidden), std::to_string(r.layer.ffn),
                std::to_string(r.layer.qkv()), fmt::format("{:.3f}", r.ms), fmt::format("{:.3f}", r.products_ms),
-               fmt::format("{:.3f}", r.ratio()), mib(r.saved), mib(r.saved_unfused)});
+               fmt::format("{:.3f}", r.ratio()), text_of(r.alone), mib(r.saved), mib(r.saved_unfused)});
   table.print(1);
+}
+
+std::string alone_method() {
+  return fmt::format("alone: of {:.0f} ms or more, each replayed for {:.0f} ms behind {:.0f} ms of itself, twice",
+                     bench::kLongMs, bench::kAloneMs, bench::kAloneWarmUpMs);
 }
 
 template <class T>
@@ -238,8 +248,8 @@ class Bench {
     finish(
         "kernels",
         {{"method", fmt::format("graph replay, L2 flushed before each, interleaved in random order, median of up to {} "
-                                "behind {:.0f} ms of the same; ratio = cublaslt_ms / ms",
-                                rounds, bench::kWarmUpMs)},
+                                "behind {:.0f} ms of the same; ratio = cublaslt_ms / ms; {}",
+                                rounds, bench::kWarmUpMs, alone_method())},
          {"records", all}});
   }
   void layer() {
@@ -257,8 +267,8 @@ class Bench {
         {{"method",
           fmt::format("graph replay, L2 flushed before each, interleaved in random order, median of {} behind {:.0f} "
                       "ms of the same; ratio = gemms_ms / ms; gradients of weights written in bf16, "
-                      "each product with an output of its own",
-                      rounds, bench::kWarmUpMs)},
+                      "each product with an output of its own; {}",
+                      rounds, bench::kWarmUpMs, alone_method())},
          {"records", records}});
   }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -123,7 +124,7 @@ class Tuner {
   Row measure_program(const bench::Group& group, const bench::Program& program, const bench::Arguments& arguments) {
     const Shape& s = group.shape;
     const sm90::FusedProgram& fused = *sm90::find_fused(program.tunes);
-    const Choice rule = sm90::sides_fit(s.n, s.k) ? fused.rule(s.m, s.n, multiprocessors_) : kUnfused;
+    const Choice rule = sm90::sides_fit(s.n, s.k) ? fused.rule(s.m, s.n, s.k, multiprocessors_) : kUnfused;
     std::vector<Candidate> all;
     for (const Choice& choice : choices_of(fused, s)) {
       const auto launch = [&](void* stream) {
@@ -152,15 +153,22 @@ class Tuner {
     return fastest({.program = program.tunes, .shape = s, .layout = group.layout}, std::move(all));
   }
 
-  /// Completes the row: the fastest of all, or the rule's if none is faster by enough.
+  /// Completes the row: the fastest of all, or the rule's if none is faster by enough. Of long work alone, since in
+  /// turn all have one clock, whatever power each draws.
   Row fastest(Row row, std::vector<Candidate> all) {
     const auto is_rule = [&](const Candidate& c) { return c.choice == row.rule && c.algorithm == sm90::Algorithm(); };
     // A short look at all, then a long one at those that may be the best.
     rounds(all, 3, std::exchange(warm_up_ms_, 0));
     const double best = fastest_of(all).timed->median();
     row.unfused_ms = all.front().timed->median();
-    std::erase_if(all, [&](const Candidate& c) { return !is_rule(c) && c.timed->median() > 1.03 * best; });
-    rounds(all, std::clamp(static_cast<int>(400 / best / static_cast<double>(all.size())), 9, 40));
+    if (best >= bench::kLongMs && !row.is_product()) {
+      keep_fastest_of_each_configuration(all, is_rule, 1.2 * best);
+      meter_.each_alone(timed(all));
+      row.unfused_ms = all.front().timed->median();
+    } else {
+      std::erase_if(all, [&](const Candidate& c) { return !is_rule(c) && c.timed->median() > 1.03 * best; });
+      rounds(all, std::clamp(static_cast<int>(400 / best / static_cast<double>(all.size())), 9, 40));
+    }
 
     const Candidate& rule = *std::find_if(all.begin(), all.end(), is_rule);
     row.rule_ms = rule.timed->median();
@@ -169,11 +177,26 @@ class Tuner {
     row.choice = winner.choice, row.algorithm = winner.algorithm, row.ms = winner.timed->median();
     return row;
   }
+  /// And the unfused way and the rule's choice in any case, others only if they take at most `most_ms`.
+  template <class IsRule>
+  static void keep_fastest_of_each_configuration(std::vector<Candidate>& all, const IsRule& is_rule, double most_ms) {
+    std::map<std::pair<Way, int>, const sm90::Candidate*> fastest;
+    const auto of = [&](const Candidate& c) -> auto& { return fastest[{c.choice.way, c.choice.config}]; };
+    for (const Candidate& c : all)
+      if (!of(c) || c.timed->median() < of(c)->median()) of(c) = c.timed.get();
+    std::erase_if(all, [&](const Candidate& c) {
+      const bool may_win = of(c) == c.timed.get() && c.timed->median() <= most_ms;
+      return !may_win && c.choice != kUnfused && !is_rule(c);
+    });
+  }
+  static std::vector<sm90::Candidate*> timed(const std::vector<Candidate>& all) {
+    std::vector<sm90::Candidate*> pointers;
+    pointers.reserve(all.size());
+    for (const Candidate& c : all) pointers.push_back(c.timed.get());
+    return pointers;
+  }
   void rounds(const std::vector<Candidate>& all, int count, double warm_up_ms = 0) {
-    std::vector<sm90::Candidate*> timed;
-    timed.reserve(all.size());
-    for (const Candidate& c : all) timed.push_back(c.timed.get());
-    meter_.interleave(timed, count, warm_up_ms);
+    meter_.interleave(timed(all), count, warm_up_ms);
   }
   static const Candidate& fastest_of(const std::vector<Candidate>& all) {
     return *std::min_element(all.begin(), all.end(), [](const Candidate& x, const Candidate& y) {
@@ -203,8 +226,8 @@ json as_json(const sm90::DeviceInfo& device, const std::vector<Row>& rows, doubl
   j.update(provenance(device, build_info().commit));
   j.update({{"seconds", std::round(seconds)},
             {"method",
-             "graph replay, L2 flushed before each, interleaved, medians; another choice than the rule's where it "
-             "is more than 1 % faster"},
+             "graph replay, L2 flushed before each, interleaved, medians; programs of 2 ms or more alone; another "
+             "choice than the rule's where it is more than 1 % faster"},
             {"records", json::array()}});
   for (const Row& r : rows) {
     json record{{"program", r.program}, {"dtype", "bf16"}, {"layout", coda::name_of(r.layout)},

@@ -58,44 +58,62 @@ class Choose : public testing::Test {
   ~Choose() override { set_way(Way::automatic); }
 };
 
+constexpr std::int64_t kSomeK = 4096;
+
 TEST(TheRule, FusesFromSixtyFiveRowsWhereTilesFillThreeQuartersOfTheChip) {
   const Rule rule;
-  EXPECT_EQ(rule(64, 1 << 20, kSms).way, Way::unfused);
-  EXPECT_EQ(rule(65, 1 << 20, kSms).way, Way::fused);
-  EXPECT_EQ(rule(1, 1, kSms).way, Way::unfused);
-  EXPECT_EQ(rule(128, 128 * 98, kSms).way, Way::unfused);
-  EXPECT_EQ(rule(128, 128 * 98 + 8, kSms).way, Way::fused) << "99 tiles are three quarters of 132";
-  EXPECT_EQ(rule(128, 128 * 98 + 8, 133).way, Way::unfused);
-  EXPECT_EQ(rule(std::int64_t{1} << 31, std::int64_t{1} << 31, kSms).way, Way::fused) << "no overflow";
+  EXPECT_EQ(rule(64, 1 << 20, kSomeK, kSms).way, Way::unfused);
+  EXPECT_EQ(rule(65, 1 << 20, kSomeK, kSms).way, Way::fused);
+  EXPECT_EQ(rule(1, 1, kSomeK, kSms).way, Way::unfused);
+  EXPECT_EQ(rule(128, 128 * 98, kSomeK, kSms).way, Way::unfused);
+  EXPECT_EQ(rule(128, 128 * 98 + 8, kSomeK, kSms).way, Way::fused) << "99 tiles are three quarters of 132";
+  EXPECT_EQ(rule(128, 128 * 98 + 8, kSomeK, 133).way, Way::unfused);
+  EXPECT_EQ(rule(std::int64_t{1} << 31, std::int64_t{1} << 31, kSomeK, kSms).way, Way::fused) << "no overflow";
 }
 
 TEST(TheRule, TakesTheFirstConfigurationAndItsRaster) {
   const Rule rule{.tile_m = 256, .tile_n = 128, .raster = {.band = 3, .along_m = false}};
-  EXPECT_EQ(rule(8192, 8192, kSms), (Choice{.way = Way::fused, .config = 0, .raster = {3, false}}));
-  EXPECT_EQ(rule(1024, 128 * 24, kSms).way, Way::unfused) << "4 x 24 tiles";
-  EXPECT_EQ(rule(1024, 128 * 25, kSms).way, Way::fused);
+  EXPECT_EQ(rule(8192, 8192, kSomeK, kSms), (Choice{.way = Way::fused, .config = 0, .raster = {3, false}}));
+  EXPECT_EQ(rule(1024, 128 * 24, kSomeK, kSms).way, Way::unfused) << "4 x 24 tiles";
+  EXPECT_EQ(rule(1024, 128 * 25, kSomeK, kSms).way, Way::fused);
 }
 
 TEST(TheRule, SplitsKForFewRowsAndForTilesThatFillTheChipOnce) {
   const Rule rule{.few_rows = 2};
   const auto splits = [&](std::int64_t m, std::int64_t n) {
-    return rule(m, n, kSms) == Choice{.way = Way::fused, .config = 2};
+    return rule(m, n, kSomeK, kSms) == Choice{.way = Way::fused, .config = 2};
   };
   EXPECT_TRUE(splits(1, 1));
   EXPECT_TRUE(splits(64, 1 << 20));
   EXPECT_FALSE(splits(65, 1 << 20));
   EXPECT_TRUE(splits(65, 128 * 66)) << "2 x 66 tiles";
   EXPECT_FALSE(splits(65, 128 * 66 + 8));
-  EXPECT_EQ(rule(65, 128 * 49, kSms).way, Way::unfused) << "2 x 49 tiles";
+  EXPECT_EQ(rule(65, 128 * 49, kSomeK, kSms).way, Way::unfused) << "2 x 49 tiles";
   EXPECT_TRUE(splits(65, 128 * 50));
   EXPECT_TRUE(splits(64 * 132, 8));
   EXPECT_FALSE(splits(64 * 132 + 1, 8));
   const Rule up_to_32{.few_rows = 2, .most = 32};
-  EXPECT_EQ(up_to_32(32, 4096, kSms), (Choice{.way = Way::fused, .config = 2}));
-  EXPECT_EQ(up_to_32(33, 4096, kSms).way, Way::unfused);
-  EXPECT_EQ(up_to_32(33, 128 * 100, kSms), (Choice{.way = Way::fused, .config = 2})) << "tiles for most of the chip";
-  EXPECT_EQ(rule(8192, 8192, kSms), (Choice{.way = Way::fused, .config = 0}));
-  EXPECT_EQ(rule(std::int64_t{1} << 31, std::int64_t{1} << 31, kSms).config, 0) << "no overflow";
+  EXPECT_EQ(up_to_32(32, 4096, kSomeK, kSms), (Choice{.way = Way::fused, .config = 2}));
+  EXPECT_EQ(up_to_32(33, 4096, kSomeK, kSms).way, Way::unfused);
+  EXPECT_EQ(up_to_32(33, 128 * 100, kSomeK, kSms), (Choice{.way = Way::fused, .config = 2}))
+      << "tiles for most of the chip";
+  EXPECT_EQ(rule(8192, 8192, kSomeK, kSms), (Choice{.way = Way::fused, .config = 0}));
+  EXPECT_EQ(rule(std::int64_t{1} << 31, std::int64_t{1} << 31, kSomeK, kSms).config, 0) << "no overflow";
+}
+
+TEST(TheRule, TakesTheLeanConfigurationForLongWorkOnALongK) {
+  const Rule rule{.few_rows = 1, .long_k = 2};
+  const auto lean = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return rule(m, n, k, kSms) == Choice{.way = Way::fused, .config = 2};
+  };
+  EXPECT_TRUE(lean(16384, 8192, 8192));
+  EXPECT_FALSE(lean(16384, 8192, 8191));
+  EXPECT_TRUE(lean(256 * 12, 128 * 132, 8192)) << "twelve tiles a multiprocessor";
+  EXPECT_TRUE(lean(256 * 11 + 1, 128 * 132, 8192));
+  EXPECT_FALSE(lean(256 * 11, 128 * 132, 8192));
+  EXPECT_FALSE(lean(64, 1 << 24, 8192)) << "few rows";
+  EXPECT_TRUE(lean(std::int64_t{1} << 31, std::int64_t{1} << 31, std::int64_t{1} << 31)) << "no overflow";
+  EXPECT_EQ(Rule{}(16384, 8192, 8192, kSms), (Choice{.way = Way::fused, .config = 0})) << "a program without";
 }
 
 TEST(TheTable, HasTheExactShapeOfEachEntry) {
@@ -311,8 +329,8 @@ TEST_F(Choose, TakesTheTablesChoiceElseTheRules) {
   EXPECT_EQ(chosen(1024, 1024, 1024), (Choice{.way = Way::fused, .config = 0, .raster = {4, false}}))
       << "where the rule would have it unfused";
   EXPECT_EQ(chosen(4096, 4096, 4096).way, Way::unfused) << "where the rule would have it fused";
-  EXPECT_EQ(chosen(2048, 2048, 2048), rule(2048, 2048, kSms));
-  EXPECT_EQ(choose({}, rule, 1, 1024, 1024, 1024, kH200), rule(1024, 1024, kSms));
+  EXPECT_EQ(chosen(2048, 2048, 2048), rule(2048, 2048, 2048, kSms));
+  EXPECT_EQ(choose({}, rule, 1, 1024, 1024, 1024, kH200), rule(1024, 1024, 1024, kSms));
 }
 
 TEST_F(Choose, LeavesAnEntryOfAConfigurationThatIsNotBuilt) {
@@ -321,7 +339,7 @@ TEST_F(Choose, LeavesAnEntryOfAConfigurationThatIsNotBuilt) {
   const Table t = table_of({second});
   const auto part = t.part("gemm_rms", Layout::nt);
   EXPECT_EQ(choose(part, {}, 2, 1024, 1024, 1024, kH200).config, 1);
-  EXPECT_EQ(choose(part, {}, 1, 1024, 1024, 1024, kH200), Rule()(1024, 1024, kSms));
+  EXPECT_EQ(choose(part, {}, 1, 1024, 1024, 1024, kH200), Rule()(1024, 1024, 1024, kSms));
 }
 
 TEST_F(Choose, DoesWhatTheThreadAsksFor) {
@@ -411,7 +429,7 @@ TEST_F(Explain, SaysWhyNoFusedKernelTakesACall) {
 
 TEST_F(Explain, TellsTheRuleForAShapeThatWasNotMeasured) {
   const Explanation x = of("gemm_rms_reglu", 8191, 8184, 8000);
-  EXPECT_EQ(x.choice, Rule{.few_rows = 1}(8191, 8184, kSms));
+  EXPECT_EQ(x.choice, (Rule{.few_rows = 1, .long_k = 2}(8191, 8184, 8000, kSms)));
   EXPECT_EQ(x.entry, nullptr);
   EXPECT_NE(x.why.find("not measured"), std::string::npos) << x.why;
   expect_unfused(of("gemm_rms_backward", 3, 8184, 8000, Layout::nn), "65 rows");
@@ -419,6 +437,10 @@ TEST_F(Explain, TellsTheRuleForAShapeThatWasNotMeasured) {
   EXPECT_EQ(few.choice, (Choice{.way = Way::fused, .config = 1}));
   EXPECT_NE(few.why.find("splits K"), std::string::npos) << few.why;
   EXPECT_EQ(text_of(few.choice, few.splits_k), "fused, configuration 1, which splits K");
+  const Explanation lean = of("gemm_rms", 10000, 28680, 9000);
+  EXPECT_EQ(lean.choice, (Choice{.way = Way::fused, .config = 2}));
+  EXPECT_NE(lean.why.find("from K = 8192 on, with 12 tiles of 256 x 128 for each, configuration 2"), std::string::npos)
+      << lean.why;
   EXPECT_FALSE(x.splits_k);
 }
 

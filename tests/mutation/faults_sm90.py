@@ -78,7 +78,7 @@ TILE = "tile.cuh"
 LIFECYCLE = "lifecycle.cuh"
 WORKER = "worker.cuh"
 EPILOGUE = "epilogue.cuh"
-KERNEL = "pingpong.cuh"
+KERNEL = "teams.cuh"
 SPLIT_K = "splitk.cuh"
 ENQUEUE = "enqueue.cuh"
 GEMM = "gemm.cuh"
@@ -365,7 +365,13 @@ FAULTS = [
     (KERNEL, "if (i == 0 && k == k_tiles / 2) shared.half_loaded.arrive();", "", "residual"),
     (KERNEL, "(band < full_bands_ ? width_ : last_width_)", "width_", "residual", fuzz("gemm_residual", 0, 800)),
     (GEMM, "pitch_bytes(x.rows, x.pitch, sizeof(T)),", "pitch_bytes(x.rows, x.cols, sizeof(T)),", "norm"),
-    (KERNEL, "state.index() * kM + part_a) * kK;", "state.index() * kM) * kK;", "norm"),
+    (KERNEL, "a + box * kBoxRowsA * kK, k * kK,", "a, k * kK,", "norm"),
+    # ---- both teams at once
+    (KERNEL, "return {at.m * kTeams + i % kTeams, at.n};", "return {at.m * kTeams, at.n};", "residual"),
+    (KERNEL, "? team * kTeamThreads + rank : rank;", "? rank : rank;", "residual"),
+    (KERNEL, "(i / kTeamsAtOnce) * k_tiles", "(i) * k_tiles", "residual", many_tiles),
+    (KERNEL, "team_tile(params, tiles * kTeamsAtOnce - 1)", "team_tile(params, tiles - 1)", "residual"),
+    (KERNEL, "((team * kTurns + turn) * kGroups + group)", "box", "rms_backward"),
     (KERNEL, "b, k * kK, at.n * kN);", "b, k * kK, (at.n ^ 1) * kN);", "norm"),
     (KERNEL, "b + n * kK, at.n * kN + n, k * kK);", "b + n * kK, at.n * kN, k * kK);", "rms_backward"),
     (TILE, "col_ == at_.col ? at_.head_column : column % p.head_dim;", "at_.head_column;", "rope_back"),

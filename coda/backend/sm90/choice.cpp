@@ -198,11 +198,13 @@ std::string text_of(const Algorithm& a) {
   return text.str();
 }
 
-Choice Rule::operator()(std::int64_t m, std::int64_t n, int multiprocessors) const {
+Choice Rule::operator()(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) const {
   const auto tiles = [&](int rows) { return (m + rows - 1) / rows * ((n + tile_n - 1) / tile_n); };
   const auto fill = [&](int rows) { return 4 * tiles(rows) >= 3 * std::int64_t{multiprocessors}; };
   if (few_rows >= 0 && (m <= most || (fill(kFewRows) && tiles(kFewRows) <= multiprocessors)))
     return {.way = Way::fused, .config = few_rows, .raster = raster};
+  if (long_k >= 0 && k >= kLongK && tiles(2 * tile_m) >= std::int64_t{kManyTiles} * multiprocessors)
+    return {.way = Way::fused, .config = long_k, .raster = raster};
   const bool pays = m > kFewRows && fill(tile_m);
   return pays ? Choice{.way = Way::fused, .raster = raster} : Choice{.way = Way::unfused};
 }
@@ -278,7 +280,7 @@ Choice choose(std::span<const Entry> part, const Rule& rule, int configurations,
   const auto built = [&](const Choice& c) { return c.config < configurations; };
   if (forced.exactly && built(forced.choice)) return forced.choice;
   const Entry* entry = find(part, chip, m, n, k);
-  Choice choice = entry && built(entry->choice) ? entry->choice : rule(m, n, chip.multiprocessors);
+  Choice choice = entry && built(entry->choice) ? entry->choice : rule(m, n, k, chip.multiprocessors);
   if (forced.way != Way::automatic) choice.way = forced.way;
   return choice;
 }
@@ -320,7 +322,7 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
     x.splits_k = x.choice.way == Way::fused && x.choice.config == rule.few_rows;
     return x;
   }
-  x.choice = rule(m, n, device.multiprocessors);
+  x.choice = rule(m, n, k, device.multiprocessors);
   x.splits_k = x.choice.way == Way::fused && x.choice.config == rule.few_rows;
   const std::string chip = "the " + number(device.multiprocessors) + " multiprocessors";
   if (rule.few_rows >= 0) {
@@ -331,6 +333,11 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
   x.why = "not measured; the rule: " + x.why + "fused from " + number(Rule::kFewRows + 1) +
           " rows on, if there are tiles of " + number(rule.tile_m) + " x " + number(rule.tile_n) +
           " for three quarters of " + chip;
+  if (rule.long_k >= 0) {
+    x.why += "; from K = " + number(Rule::kLongK) + " on, with " + number(Rule::kManyTiles) + " tiles of " +
+             number(2 * rule.tile_m) + " x " + number(rule.tile_n) + " for each, configuration " + number(rule.long_k) +
+             ", which draws less power";
+  }
   return x;
 }
 

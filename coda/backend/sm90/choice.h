@@ -72,10 +72,13 @@ struct Rule {
   int tile_m = 128, tile_n = 128;
   Raster raster = {};
   int few_rows = -1, most = kFewRows;
+  static constexpr int kLongK = 8192, kManyTiles = 12;  // of twice the rows, for each multiprocessor
+  int long_k = -1;                                      // the configuration whose teams multiply at the same time
 
   /// Few rows, or tiles that all run at once and fill the chip, are for the one that splits K. Else, until larger tiles
   /// fill it, the unfused way is faster: cuBLASLt splits K, too, and the elementwise kernel behind it has little to do.
-  Choice operator()(std::int64_t m, std::int64_t n, int multiprocessors) const;
+  /// Long work on a long K runs at the chip's power limit and is for the one that draws least.
+  Choice operator()(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) const;
   bool operator==(const Rule&) const = default;
 };
 
@@ -91,18 +94,18 @@ struct FusedProgram {
 // clang-format off
 inline constexpr FusedProgram kFusedPrograms[] = {
     {"gemm", true, true, 2, "with a bias or a kept pre-activation; the bare product is cuBLASLt's", "", {.few_rows = 1}},
-    {"gemm_rms", true, false, 2, "identity, silu, gelu_tanh", "", {.few_rows = 1}},
+    {"gemm_rms", true, false, 3, "identity, silu, gelu_tanh", "", {.few_rows = 1, .long_k = 2}},
     {"gemm_layernorm", true, false, 3, "identity, gelu_tanh", "", {.few_rows = 2}},
-    {"gemm_rms_swiglu", true, false, 2, "", "", {.few_rows = 1}},
-    {"gemm_rms_geglu_tanh", true, false, 2, "", "gemm_rms_swiglu", {.few_rows = 1}},
-    {"gemm_rms_reglu", true, false, 2, "", "gemm_rms_swiglu", {.few_rows = 1}},
-    {"gemm_residual_rms", true, true, 2, "", "", {.few_rows = 1}},
-    {"gemm_residual_layernorm", true, true, 2, "", "", {.few_rows = 1}},
-    {"gemm_rms_rope", true, false, 2, "RMSNorm", "", {.few_rows = 1}},
+    {"gemm_rms_swiglu", true, false, 3, "", "", {.few_rows = 1, .long_k = 2}},
+    {"gemm_rms_geglu_tanh", true, false, 3, "", "gemm_rms_swiglu", {.few_rows = 1, .long_k = 2}},
+    {"gemm_rms_reglu", true, false, 3, "", "gemm_rms_swiglu", {.few_rows = 1, .long_k = 2}},
+    {"gemm_residual_rms", true, true, 3, "", "", {.few_rows = 1, .long_k = 2}},
+    {"gemm_residual_layernorm", true, true, 3, "", "", {.few_rows = 1, .long_k = 2}},
+    {"gemm_rms_rope", true, false, 3, "RMSNorm", "", {.few_rows = 1, .long_k = 2}},
     {"gemm_rms_qknorm_rope", true, false, 3, "RMSNorm", "", {.few_rows = 2}},
     {"gemm_lse", true, false, 1, "RMSNorm"},
     {"gemm_cross_entropy_backward", true, false, 1, "RMSNorm"},
-    {"gemm_rms_backward", false, true, 2},
+    {"gemm_rms_backward", false, true, 3, "", "", {.long_k = 2}},
     {"gemm_swiglu_backward", false, true, 3, "RMSNorm", "", {.few_rows = 2, .most = 32}},
     {"gemm_geglu_tanh_backward", false, true, 3, "RMSNorm", "gemm_swiglu_backward", {.few_rows = 2, .most = 32}},
     {"gemm_reglu_backward", false, true, 3, "RMSNorm", "gemm_swiglu_backward", {.few_rows = 2, .most = 32}},

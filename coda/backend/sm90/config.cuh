@@ -7,7 +7,7 @@
 
 namespace coda::sm90 {
 
-/// Teams of warp groups that take the tiles of a thread block in turns (see pingpong.cuh).
+/// Teams of warp groups that share the tiles of a thread block (see teams.cuh).
 inline constexpr int kTeams = 2;
 
 /// Thread blocks side by side in a cluster, which share loads of A.
@@ -26,7 +26,7 @@ struct Config {
   static constexpr int kUnits = 1, kSubtilesM = kM / kSubtileM;
   static constexpr int kThreads = 128 * Groups, kWarps = kThreads / 32;  // of a team
   static constexpr bool kRowByRow = RowByRow;
-  static constexpr bool kSplitsK = false;
+  static constexpr bool kSplitsK = false, kCooperative = false;
   static constexpr int kTeams = sm90::kTeams;
   static constexpr int kStagesC = StagesC, kStagesD = StagesD;
   /// Subtiles side by side in a block of partial results.
@@ -45,6 +45,15 @@ template <class C>
 struct InHalves : C {
   static constexpr int kUnits = 2, kSubtilesM = C::kSubtilesM / kUnits;
   static_assert(kUnits == kTeams && kUnits * kSubtilesM == C::kSubtilesM);
+};
+
+/// Both teams multiply at the same time, tiles one right below the other with the same columns of B: a quarter less
+/// comes into shared memory than for two tiles one after the other. Nothing hides an epilogue. For long work on a long
+/// K, where the chip's clock is what the power that it draws leaves of it.
+template <class C>
+struct Cooperative : C {
+  static_assert(C::kUnits == 1);
+  static constexpr bool kCooperative = true;
 };
 
 /// For few rows, or few tiles: the thread blocks of a cluster multiply a part of K each (see splitk.cuh).

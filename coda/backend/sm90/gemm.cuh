@@ -134,7 +134,7 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
           : tensor_map<kLoad.bytes()>(call, const_cast<T*>(a.data), 1, 8, 64, Config::kSubtileM, Config::kSubtileN);
   });
 
-  const std::int64_t tiles_m = ceil_div(call.m, Config::kM), tiles_n = ceil_div(call.n, Config::kN);
+  const std::int64_t tiles_m = ceil_div(call.m, Kernel::kM), tiles_n = ceil_div(call.n, Config::kN);
   const int multiprocessors = device.chip.multiprocessors;
   if constexpr (Config::kSplitsK) {
     const int parts = Kernel::parts(call.m, call.n, call.k, multiprocessors);
@@ -154,7 +154,7 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
                           raster.along_m);
     const int at_once = multiprocessors / kClusterN;
     const typename Kernel::Params params{.k = static_cast<int>(call.k),
-                                         .pace = pace_of(call, device, order.count() / at_once),
+                                         .pace = pace_of(call, device, Kernel::kTeamsAtOnce * order.count() / at_once),
                                          .order = order,
                                          .a = operand_map(a, Kernel::kBoxRowsA),
                                          .b = operand_map(b, Kernel::kBoxRowsB),
@@ -190,10 +190,17 @@ template <class Program>
 using AllConfigs = typename Joined<typename Tuning<Program>::Config, OtherConfigs<Program>>::type;
 
 static_assert(SplitsK::kM == Rule::kFewRows);
+/// -1: none is.
 template <class... Configs>
 constexpr int number_that_splits_k(Configurations<Configs...>) {
   int number = -1, found = -1;
   ((++number, found = Configs::kSplitsK ? number : found), ...);
+  return found;
+}
+template <class... Configs>
+constexpr int number_that_cooperates(Configurations<Configs...>) {
+  int number = -1, found = -1;
+  ((++number, found = Configs::kCooperative ? number : found), ...);
   return found;
 }
 template <class Program>
@@ -201,7 +208,8 @@ inline constexpr Rule kRule{.tile_m = Tuning<Program>::Config::kM,
                             .tile_n = Tuning<Program>::Config::kN,
                             .raster = Tuning<Program>::raster,
                             .few_rows = number_that_splits_k(AllConfigs<Program>()),
-                            .most = Tuning<Program>::kMostRows};
+                            .most = Tuning<Program>::kMostRows,
+                            .long_k = number_that_cooperates(AllConfigs<Program>())};
 
 /// kFusedPrograms, which is there without CUDA too, tells what is compiled.
 template <class Program>

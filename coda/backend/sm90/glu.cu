@@ -5,7 +5,7 @@ namespace coda::sm90 {
 
 template <class T, class F>
 struct Tuning<GemmNormGlu<T, RmsScale<T>, F>> : Tuning<void> {
-  using Others = Configurations<SplitsK>;
+  using Others = Configurations<SplitsK, Cooperative<Tuning<void>::Config>>;
   static constexpr Layouts kLayouts = kForward;
 };
 

@@ -6,8 +6,8 @@
 #include <cutlass/gemm/collective/sm90_mma_tma_gmma_ss_warpspecialized.hpp>
 
 #include "coda/backend/sm90/epilogue.cuh"
-#include "coda/backend/sm90/pingpong.cuh"
 #include "coda/backend/sm90/splitk.cuh"
+#include "coda/backend/sm90/teams.cuh"
 
 namespace coda::sm90 {
 
@@ -33,7 +33,9 @@ inline constexpr int kSharedBytes = 232448;  // of one thread block on sm_90
 template <class T, class Program, PortMask Absent, Layout L, class Conf>
 struct KernelTypes {
   using Element = typename detail::CutlassElement<T>::type;
-  using Tile = cute::Shape<cute::Int<Conf::kM>, cute::Int<Conf::kN>, cute::Int<Conf::kK>>;
+  static constexpr int kTeamsAtOnce = Conf::kCooperative ? Conf::kTeams : 1;  // that share a tile of operands
+  static constexpr int kM = Conf::kM * kTeamsAtOnce;
+  using Tile = cute::Shape<cute::Int<kM>, cute::Int<Conf::kN>, cute::Int<Conf::kK>>;
   static constexpr bool kAIsKMajor = L != Layout::tn, kBIsKMajor = L == Layout::nt;
 
   using Epilogue = sm90::Epilogue<Program, Absent, Conf>;
@@ -49,8 +51,8 @@ struct KernelTypes {
 
   using TiledMma = decltype(cute::make_tiled_mma(
       cute::GMMA::ss_op_selector<Element, Element, float, Tile, kMajor<kAIsKMajor>, kMajor<kBIsKMajor>>(),
-      cute::Layout<cute::Shape<cute::Int<Conf::kGroups>, cute::_1, cute::_1>>{}));
-  static constexpr int kStageBytes = (Conf::kM + Conf::kN) * Conf::kK * 2 + 16;  // and its two barriers
+      cute::Layout<cute::Shape<cute::Int<Conf::kGroups * kTeamsAtOnce>, cute::_1, cute::_1>>{}));
+  static constexpr int kStageBytes = (kM + Conf::kN) * Conf::kK * 2 + 16;  // and its two barriers
   static constexpr int kOtherBytes = (static_cast<int>(sizeof(typename Epilogue::Shared)) + 2047) / 1024 * 1024;
   static constexpr int kStages = (detail::kSharedBytes - kOtherBytes) / kStageBytes;
   // Its products alone: operands are the kernel's to load, and clusters.
@@ -61,7 +63,7 @@ struct KernelTypes {
       OperandSmem<kAIsKMajor>, void, cute::identity, cute::SM90_TMA_LOAD, OperandSmem<kBIsKMajor>, void,
       cute::identity>;
 
-  using Kernel = std::conditional_t<Conf::kSplitsK, SplitK<Mainloop, Epilogue, L>, PingPong<Mainloop, Epilogue, L>>;
+  using Kernel = std::conditional_t<Conf::kSplitsK, SplitK<Mainloop, Epilogue, L>, TwoTeams<Mainloop, Epilogue, L>>;
   static_assert(Kernel::kSharedBytes <= detail::kSharedBytes);
 };
 

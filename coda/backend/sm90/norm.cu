@@ -5,7 +5,7 @@ namespace coda::sm90 {
 
 template <class T, class Norm, class F>
 struct Tuning<GemmNorm<T, Norm, F>> : Tuning<void> {
-  using Others = Configurations<SplitsK>;
+  using Others = Configurations<SplitsK, Cooperative<Tuning<void>::Config>>;
   static constexpr Layouts kLayouts = kForward;
 };
 template <class T, class F>

@@ -7,7 +7,7 @@ namespace coda::sm90 {
 template <class T, class Stat>
 struct Tuning<GemmResidual<T, Stat>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 2, 32, 2, 2>;
-  using Others = Configurations<SplitsK>;
+  using Others = Configurations<SplitsK, Cooperative<Config>>;
   using Reduced = Others;
 };
 

@@ -7,7 +7,9 @@ namespace coda::sm90 {
 template <class T>
 struct Tuning<GemmRmsBackward<T>> : Tuning<void> {
   using Config = InHalves<sm90::Config<128, 128, 1, 32, 2, 2>>;
-  using Others = Configurations<InHalves<sm90::Config<128, 128, 1, 32, 4, 2>>>;  // faster where K is small
+  using Lean = Cooperative<sm90::Config<128, 128, 1, 32, 2, 2>>;
+  using Others = Configurations<InHalves<sm90::Config<128, 128, 1, 32, 4, 2>>, Lean>;  // the first: where K is small
+  using Reduced = Configurations<Lean>;
   static constexpr Layouts kLayouts = kBackward;
 };
 

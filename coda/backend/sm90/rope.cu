@@ -7,7 +7,7 @@ namespace coda::sm90 {
 template <class T>
 struct Tuning<GemmNormRope<T>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 32, 4, 2>;
-  using Others = Configurations<SplitsK>;
+  using Others = Configurations<SplitsK, Cooperative<Config>>;
   static constexpr Layouts kLayouts = kForward;
 };
 template <class T>

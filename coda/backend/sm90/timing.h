@@ -37,6 +37,8 @@ class Candidate {
   void replay(void* stream, bool keep);
   /// Milliseconds; 0 if no time was kept.
   double median() const;
+  /// Of the times that were kept so far.
+  void forget() { times_.clear(); }
 
   const std::string name;
 

@@ -39,8 +39,14 @@ std::vector<KernelRecord> measure(const Group& g, const Meter& meter, int rounds
   meter.interleave(candidates, rounds_for(candidates.front()->median(), rounds), kWarmUpMs);
   const double bare_ms = candidates.front()->median();
   std::vector<KernelRecord> records;
+  records.reserve(candidates.size() - 1);
   for (std::size_t i = 1; i < candidates.size(); ++i)
     records.push_back({candidates[i]->name, g.shape, g.layout, candidates[i]->median(), bare_ms});
+  if (bare_ms >= kLongMs) {
+    meter.each_alone(candidates);
+    for (std::size_t i = 1; i < candidates.size(); ++i)
+      records[i - 1].alone = {candidates[i]->median(), candidates.front()->median()};
+  }
   return records;
 }
 

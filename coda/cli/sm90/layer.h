@@ -21,6 +21,7 @@ const std::vector<LayerCase>& layer_cases();
 /// What is held until the backward is ops::block_saved_bytes, and unfused ops::block_saved_bytes_unfused: what separate
 /// passes hold that keep the inputs of each, with both norms' outputs and the activation's, but nothing that a fused
 /// activation would compute again.
+/// Long work (see kLongMs) is timed alone, too.
 std::vector<LayerRecord> measure(const LayerCase& c, const Meter& meter, int rounds);
 
 }  // namespace coda::bench

@@ -27,6 +27,11 @@ using Candidates = std::vector<std::unique_ptr<sm90::Candidate>>;
 /// without this a ratio would depend on how many programs are measured beside each other (0.91 of two, 0.95 of nine).
 inline constexpr double kWarmUpMs = 400;
 
+/// From so many milliseconds on work is long. The chip lowers its clock within a few milliseconds to what the power
+/// that the work draws leaves of it, so what is replayed beside work that draws less gains by that, and the other
+/// loses. Long work is timed alone, too, as a model runs it for hours.
+inline constexpr double kLongMs = 2, kAloneWarmUpMs = 150, kAloneMs = 100;
+
 class Meter {
  public:
   const Noise& noise() const { return noise_; }
@@ -40,19 +45,50 @@ class Meter {
   /// what draws little. Throws cli::Interrupted between two rounds.
   template <class Some>
   void interleave(const Some& candidates, int rounds, double warm_up_ms = 0) const {
-    using Clock = std::chrono::steady_clock;
-    const auto begin = Clock::now();
-    const auto elapsed_ms = [&] { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); };
+    const Watch watch;
     std::vector<sm90::Candidate*> order;
     order.reserve(std::size(candidates));
     for (const auto& candidate : candidates) order.push_back(&*candidate);
     std::mt19937 random(1);
     do in_turn(order, random, false);
-    while (elapsed_ms() < warm_up_ms);
+    while (watch.ms() < warm_up_ms);
     for (int round = 0; round < rounds; ++round) in_turn(order, random, true);
+  }
+  /// Replays each for kAloneWarmUpMs and then, which counts, for kAloneMs; twice, in random order. Times that were kept
+  /// before are forgotten.
+  template <class Some>
+  void each_alone(const Some& candidates) const {
+    std::vector<sm90::Candidate*> order;
+    order.reserve(std::size(candidates));
+    for (const auto& candidate : candidates) order.push_back(&*candidate);
+    for (sm90::Candidate* candidate : order) candidate->forget();
+    std::mt19937 random(1);
+    for (int pass = 0; pass < 2; ++pass) {
+      std::shuffle(order.begin(), order.end(), random);
+      for (sm90::Candidate* candidate : order) {
+        replay_for(*candidate, kAloneWarmUpMs, false);
+        replay_for(*candidate, kAloneMs, true);
+      }
+    }
   }
 
  private:
+  class Watch {
+   public:
+    double ms() const { return std::chrono::duration<double, std::milli>(Clock::now() - begin_).count(); }
+
+   private:
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point begin_ = Clock::now();
+  };
+
+  void replay_for(sm90::Candidate& candidate, double ms, bool counts) const {
+    const Watch watch;
+    do {
+      if (cli::CatchInterrupt::seen()) throw cli::Interrupted();
+      candidate.replay(stream(), counts);
+    } while (watch.ms() < ms);
+  }
   void in_turn(std::vector<sm90::Candidate*>& order, std::mt19937& random, bool counts) const {
     if (cli::CatchInterrupt::seen()) throw cli::Interrupted();
     std::shuffle(order.begin(), order.end(), random);

@@ -19,12 +19,24 @@ inline double rounded(double x, int digits) {
   return std::round(x * scale) / scale;
 }
 
+/// Times of work and of the bare products in it, each replayed alone; 0 where the work is too short for that.
+struct Alone {
+  double ms = 0, bare_ms = 0;
+};
+inline void add_alone(json& j, const Alone& alone, const char* bare_name) {
+  if (alone.ms <= 0) return;
+  j["alone_ms"] = rounded(alone.ms, 4);
+  j[bare_name] = rounded(alone.bare_ms, 4);
+  j["alone_ratio"] = rounded(alone.bare_ms / alone.ms, 4);
+}
+
 /// A program beside cuBLASLt's bare product of its shape.
 struct KernelRecord {
   std::string program;
   cli::Shape shape;
   Layout layout;
   double ms, bare_ms;
+  Alone alone = {};
   double ratio() const { return bare_ms / ms; }
 };
 inline void to_json(json& j, const KernelRecord& r) {
@@ -37,6 +49,7 @@ inline void to_json(json& j, const KernelRecord& r) {
        {"ms", rounded(r.ms, 5)},
        {"cublaslt_ms", rounded(r.bare_ms, 5)},
        {"ratio", rounded(r.ratio(), 4)}};
+  add_alone(j, r.alone, "cublaslt_alone_ms");
 }
 
 /// Microseconds that the caller of a program waits.
@@ -62,6 +75,7 @@ struct LayerRecord {
   const char* pass;
   double ms, products_ms;
   std::int64_t saved, saved_unfused;  // bytes that are held from the forward to the backward pass
+  Alone alone = {};
   double ratio() const { return products_ms / ms; }
 };
 inline void to_json(json& j, const LayerRecord& r) {
@@ -78,6 +92,7 @@ inline void to_json(json& j, const LayerRecord& r) {
        {"ratio", rounded(r.ratio(), 4)},
        {"bytes_saved", r.saved},
        {"bytes_saved_unfused", r.saved_unfused}};
+  add_alone(j, r.alone, "gemms_alone_ms");
 }
 
 /// A small kernel beside a copy of the bytes that it must at least read and write.

@@ -6,6 +6,11 @@
 //
 // CUTLASS's own ping-pong kernel has teams of one warp group. Two of them halve a thread's accumulators and the time of
 // an epilogue that nothing hides, which is that of a thread block's last tile.
+//
+// Or, in a Cooperative configuration, both multiply at once, tiles one below the other, and share what of B they need:
+//
+//   team 0:  multiply tile 0 | epilogue 0 | multiply tile 2 | ...
+//   team 1:  multiply tile 1 | epilogue 1 | multiply tile 3 | ...
 #pragma once
 
 #include <cutlass/arch/barrier.h>
@@ -58,7 +63,7 @@ class TileOrder {
 };
 
 template <class Mainloop_, class Epilogue_, Layout L>
-class PingPong {
+class TwoTeams {
  public:
   using Mainloop = Mainloop_;
   using Epilogue = Epilogue_;
@@ -69,14 +74,18 @@ class PingPong {
                        kK = cute::size<2>(TileShape());
   /// Operands travel in boxes whose rows are 64 values, 128 bytes of shared memory: along k, or along n if B lies in
   /// memory as K x N. Each block of a cluster loads its part of a tile of A for all of them.
-  static constexpr int kBoxColumns = 64, kBoxRowsA = kM / kClusterN, kBoxRowsB = L == Layout::nt ? kN : kK;
+  static constexpr int kBoxColumns = 64, kBoxRowsA = 64, kBoxRowsB = L == Layout::nt ? kN : kK;
+  static constexpr int kBoxesA = kM / kBoxRowsA / kClusterN;  // of a thread block
   static_assert(L != Layout::tn && kK == kBoxColumns);
+  static constexpr bool kCooperative = Epilogue::kCooperative;
+  static constexpr int kTeamsAtOnce = kCooperative ? kTeams : 1;  // that multiply, and share operands: kM x kN
   static constexpr int kWarpGroup = 128;
-  static constexpr int kTeamThreads = cute::size(TiledMma()), kThreads = kWarpGroup + kTeams * kTeamThreads;
+  static constexpr int kTeamThreads = Epilogue::kThreads, kThreads = kWarpGroup + kTeams * kTeamThreads;
+  static_assert(cute::size(TiledMma()) == kTeamsAtOnce * kTeamThreads);
 
   /// Whether a thread block's last tile is for both teams, and a thread's accumulators of half a tile.
   static constexpr bool kShares = Epilogue::kUnits == kTeams;
-  static constexpr int kUnitValues = kM * kN / kTeamThreads / kTeams;
+  static constexpr int kUnitValues = kM * kN / kTeamsAtOnce / kTeamThreads / kTeams;
   static_assert(Epilogue::kRooms + kShares <= Mainloop::DispatchPolicy::Stages,
                 "coda: what comes late, and half a tile, come to stages of operands, each to its own");
 
@@ -129,7 +138,7 @@ class PingPong {
     typename Pipeline::Params pipeline_params;
     pipeline_params.role = loads ? Pipeline::ThreadCategory::Producer : Pipeline::ThreadCategory::Consumer;
     pipeline_params.is_leader = thread % kWarpGroup == 0;
-    pipeline_params.num_consumers = kTeamThreads;
+    pipeline_params.num_consumers = kTeamsAtOnce * kTeamThreads;
     pipeline_params.num_producers = Mainloop::NumProducerThreadEvents;
     pipeline_params.transaction_bytes = Mainloop::TmaTransactionBytes;
     Pipeline pipeline(shared.pipeline, pipeline_params, cute::Shape<cute::_1, cute::Int<kClusterN>, cute::_1>());
@@ -152,9 +161,10 @@ class PingPong {
         load_operands(params, shared, pipeline, tiles, k_tiles);
       } else if (loads_c && Epilogue::kLoads > 0) {
         shared.half_loaded.wait(0);
-        for (int i = 0; i < tiles; ++i) {
-          const auto at = tile(params, i);
-          Epilogue::load(params.epilogue, shared.epilogue, i, i == tiles - 1, at.m, at.n, thread % 32);
+        const int count = tiles * kTeamsAtOnce;
+        for (int i = 0; i < count; ++i) {
+          const auto at = team_tile(params, i);
+          Epilogue::load(params.epilogue, shared.epilogue, i, i == count - 1, at.m, at.n, thread % 32);
         }
       }
     }
@@ -163,25 +173,26 @@ class PingPong {
     cutlass::arch::warpgroup_reg_alloc<kTeamRegisters>();
     const int team = own_team();  // asked anew: kept since the barriers it would take a register
     Mainloop mainloop;
-    for (int turn = team; turn < tiles + kShares; turn += kTeams) {
+    const int count = tiles * kTeamsAtOnce;
+    for (int turn = team; turn < count + kShares; turn += kTeams) {
       // The team that has not the last tile comes by once more, for its second half.
-      const bool helps = kShares && turn == tiles;
+      const bool helps = kShares && turn == count;
       // Unsigned, as all that is made of it: dividing what may be negative takes three instructions more.
       const int i = turn - helps, rank = static_cast<unsigned>(thread_index() - kWarpGroup) % kTeamThreads;
-      const auto at = tile(params, i);
+      const auto at = team_tile(params, i);
       auto accumulators = cute::partition_fragment_C(TiledMma(), cute::take<0, 2>(TileShape()));
       auto work = Epilogue::begin(params.epilogue, shared.epilogue, at.m, at.n, helps, team, rank);
       if (!helps) {
-        const PipelineState state = after(static_cast<std::uint64_t>(i) * k_tiles);
-        team_order.wait();
-        mainloop.mma(pipeline, state, accumulators, k_tiles, rank, shared.operands, {});
-        team_order.arrive();
+        const PipelineState state = after(static_cast<std::uint64_t>(i / kTeamsAtOnce) * k_tiles);
+        if constexpr (!kCooperative) team_order.wait();
+        mainloop.mma(pipeline, state, accumulators, k_tiles, thread_of_product(team, rank), shared.operands, {});
+        if constexpr (!kCooperative) team_order.arrive();
         mainloop.mma_tail(pipeline, state, k_tiles);
       }
       if constexpr (!kShares) {
-        Epilogue::run(params.epilogue, shared.epilogue, i, i == tiles - 1, 0, work, accumulators);
+        Epilogue::run(params.epilogue, shared.epilogue, i, i == count - 1, 0, work, accumulators);
       } else {
-        const bool last = i == tiles - 1;
+        const bool last = i == count - 1;
         if (last) {
           const PipelineState free = after(static_cast<std::uint64_t>(tiles) * k_tiles + Epilogue::kRooms);
           // The other team, and the cluster's other block, have read what was there.
@@ -225,16 +236,33 @@ class PingPong {
     return {at.m, at.n * kClusterN + block.y};
   }
 
+  /// The tile of the i-th turn: of a team.
+  static CODA_DEVICE TileOrder::Cluster team_tile(const Params& params, int i) {
+    if constexpr (!kCooperative) return tile(params, i);
+    const auto at = tile(params, i / kTeams);
+    return {at.m * kTeams + i % kTeams, at.n};
+  }
+  static CODA_DEVICE int thread_of_product(int team, int rank) {
+    return kCooperative ? team * kTeamThreads + rank : rank;
+  }
+  /// The product gives 64 rows to each of its warp groups in turn. So that those of a team are side by side, boxes of
+  /// them may change places in shared memory: where rows of the box at place `box` begin in the tile.
+  static constexpr CODA_FN int first_row(int box) {
+    constexpr int kGroups = Epilogue::kGroups, kAtOnce = kTeamsAtOnce * kGroups, kTurns = kM / kBoxRowsA / kAtOnce;
+    const int turn = box / kAtOnce, team = box % kAtOnce / kGroups, group = box % kGroups;
+    return ((team * kTurns + turn) * kGroups + group) * kBoxRowsA;
+  }
+
   /// One thread: has the operands of all tiles brought, as far ahead as there are stages. The blocks of a cluster share
   /// rows of A: each loads its part for all of them.
   static CODA_DEVICE void load_operands(const Params& params, SharedStorage& shared, Pipeline& pipeline, int tiles,
                                         int k_tiles) {
     constexpr auto kHint = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
     constexpr std::uint16_t kAllBlocks = (1 << kClusterN) - 1;
-    const int part_a = static_cast<int>(cute::block_rank_in_cluster()) * kBoxRowsA;
+    const int block = static_cast<int>(cute::block_rank_in_cluster());
     const int clusters = static_cast<int>(gridDim.x);
     // The other blocks of the cluster follow the first, which loads a part of their A.
-    Pace pace(part_a == 0 ? params.pace : nullptr, clusters);
+    Pace pace(block == 0 ? params.pace : nullptr, clusters);
     auto state = cutlass::make_producer_start_state<Pipeline>();
     for (int i = 0; i < tiles; ++i) {
       const auto at = tile(params, i);
@@ -242,9 +270,13 @@ class PingPong {
         if (k == end) pace.step(), end += Pace::kSteps;
         pipeline.producer_acquire(state);
         auto* full = pipeline.producer_get_barrier(state);
-        auto* a = shared.operands.smem_A.data() + (state.index() * kM + part_a) * kK;
+        auto* a = shared.operands.smem_A.data() + state.index() * kM * kK;
         auto* b = shared.operands.smem_B.data() + state.index() * kN * kK;
-        cute::SM90_TMA_LOAD_MULTICAST_2D::copy(&params.a, full, kAllBlocks, kHint, a, k * kK, at.m * kM + part_a);
+        CODA_UNROLL for (int i_a = 0; i_a < kBoxesA; ++i_a) {
+          const int box = block * kBoxesA + i_a;
+          cute::SM90_TMA_LOAD_MULTICAST_2D::copy(&params.a, full, kAllBlocks, kHint, a + box * kBoxRowsA * kK, k * kK,
+                                                 at.m * kM + first_row(box));
+        }
         if constexpr (L == Layout::nt) {
           cute::SM90_TMA_LOAD_2D::copy(&params.b, full, kHint, b, k * kK, at.n * kN);
         } else {
@@ -259,7 +291,7 @@ class PingPong {
     const int most_tiles = (params.order.count() + clusters - 1) / clusters;
     pace.finish((most_tiles - tiles) * ((k_tiles + Pace::kSteps - 1) / Pace::kSteps));
     if constexpr (Epilogue::kLate > 0) {
-      const auto at = tile(params, tiles - 1);
+      const auto at = team_tile(params, tiles * kTeamsAtOnce - 1);
       auto free = state;
       for (int number = 0; number < Epilogue::kRooms; ++number, ++free) {
         shared.pipeline.empty_barrier_[free.index()].wait(free.phase());
