@@ -160,6 +160,7 @@ def small_section(run: dict) -> list[str]:
 
 def layer_section(run: dict, peers: dict | None) -> list[str]:
     by = layer_peers(peers)
+    alone = all("alone_ratio" in r for r in whole_layers(run))
     rows = []
     for r in whole_layers(run):
         other = by.get((r["hidden"], r["ffn"], r["pass"]))
@@ -174,7 +175,7 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
                 f"{r['ms']:.2f}",
                 f"{r['gemms_ms']:.2f}",
                 f"{r['ratio']:.2f}",
-                f"{r['alone_ratio']:.2f}" if "alone_ratio" in r else "",
+                *([f"{r['alone_ratio']:.2f}"] if alone else []),
                 compiled,
                 held,
             ]
@@ -189,7 +190,7 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
         "ms",
         "products, ms",
         "products / layer",
-        "alone",
+        *(["alone"] if alone else []),
         "torch.compile",
         "MiB held for the backward (unfused)",
     ]
@@ -209,6 +210,9 @@ def tests_section(tests: dict) -> list[str]:
     def at(record: dict) -> str:
         return "" if record["commit"] == run["commit"] else f" (at {record['commit']})"
 
+    def watched(record: dict) -> str:
+        return record["tool"] + (" (the kernels between products)" if record["tool"] == "initcheck" else "")
+
     run, verify, edges = of("tests")[0], of("verify")[0], of("edge cases")[0]
     reruns = max(of("reruns"), key=lambda r: r["times"])
     broken = f", {len(run['broken'])} programs ended early" if "broken" in run else ""
@@ -216,7 +220,7 @@ def tests_section(tests: dict) -> list[str]:
         f"Tested on an {tests['device']} (`scripts/gpu_test.sh`, commit {run['commit']}): {run['passed']} of {run['run']} "
         f"tests{broken}; {verify['ok']} of {verify['outputs']} outputs within the bound against fp64{at(verify)}; "
         f"{edges['failed']} of {edges['cases']} edge cases failed{at(edges)}; "
-        + ", ".join(f"{r['tool']} {r['reports']}{at(r)}" for r in of("sanitizer"))
+        + ", ".join(f"{watched(r)} {r['reports']}{at(r)}" for r in of("sanitizer"))
         + f" reports; {reruns['kernels_and_layouts']} kernels and layouts run {reruns['times']} times{at(reruns)}: "
         f"{reruns['differ']} with another bit."
     )

@@ -101,19 +101,17 @@ TEST(TheRule, SplitsKForFewRowsAndForTilesThatFillTheChipOnce) {
   EXPECT_EQ(rule(std::int64_t{1} << 31, std::int64_t{1} << 31, kSomeK, kSms).config, 0) << "no overflow";
 }
 
-TEST(TheRule, TakesTheLeanConfigurationForLongWorkOnALongK) {
+TEST(TheRule, TakesTheLeanConfigurationForMuchWorkOnALongK) {
   const Rule rule{.few_rows = 1, .long_k = 2};
   const auto lean = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
     return rule(m, n, k, kSms) == Choice{.way = Way::fused, .config = 2};
   };
-  EXPECT_TRUE(lean(16384, 8192, 8192));
-  EXPECT_FALSE(lean(16384, 8192, 8191));
-  EXPECT_TRUE(lean(256 * 12, 128 * 132, 8192)) << "twelve tiles a multiprocessor";
-  EXPECT_TRUE(lean(256 * 11 + 1, 128 * 132, 8192));
-  EXPECT_FALSE(lean(256 * 11, 128 * 132, 8192));
-  EXPECT_FALSE(lean(64, 1 << 24, 8192)) << "few rows";
+  EXPECT_TRUE(lean(16384, 16384, 8192));
+  EXPECT_FALSE(lean(16383, 16384, 8192)) << "less than 2^41 multiplications";
+  EXPECT_FALSE(lean(16384, 32768, 8191)) << "a shorter K";
+  EXPECT_FALSE(lean(64, std::int64_t{1} << 24, 8192)) << "few rows";
   EXPECT_TRUE(lean(std::int64_t{1} << 31, std::int64_t{1} << 31, std::int64_t{1} << 31)) << "no overflow";
-  EXPECT_EQ(Rule{}(16384, 8192, 8192, kSms), (Choice{.way = Way::fused, .config = 0})) << "a program without";
+  EXPECT_EQ(Rule{}(16384, 16384, 8192, kSms), (Choice{.way = Way::fused, .config = 0})) << "a program without";
 }
 
 TEST(TheTable, HasTheExactShapeOfEachEntry) {
@@ -437,9 +435,9 @@ TEST_F(Explain, TellsTheRuleForAShapeThatWasNotMeasured) {
   EXPECT_EQ(few.choice, (Choice{.way = Way::fused, .config = 1}));
   EXPECT_NE(few.why.find("splits K"), std::string::npos) << few.why;
   EXPECT_EQ(text_of(few.choice, few.splits_k), "fused, configuration 1, which splits K");
-  const Explanation lean = of("gemm_rms", 10000, 28680, 9000);
+  const Explanation lean = of("gemm_rms", 16384, 16384, 9000);
   EXPECT_EQ(lean.choice, (Choice{.way = Way::fused, .config = 2}));
-  EXPECT_NE(lean.why.find("from K = 8192 on, with 12 tiles of 256 x 128 for each, configuration 2"), std::string::npos)
+  EXPECT_NE(lean.why.find("from K = 8192 and M N K = 2199023255552 on, configuration 2"), std::string::npos)
       << lean.why;
   EXPECT_FALSE(x.splits_k);
 }

@@ -72,12 +72,13 @@ struct Rule {
   int tile_m = 128, tile_n = 128;
   Raster raster = {};
   int few_rows = -1, most = kFewRows;
-  static constexpr int kLongK = 8192, kManyTiles = 12;  // of twice the rows, for each multiprocessor
-  int long_k = -1;                                      // the configuration whose teams multiply at the same time
+  static constexpr int kLongK = 8192;
+  static constexpr std::int64_t kMuchWork = std::int64_t{1} << 41;  // M N K, some 6 ms
+  int long_k = -1;  // the configuration whose teams multiply at the same time
 
   /// Few rows, or tiles that all run at once and fill the chip, are for the one that splits K. Else, until larger tiles
   /// fill it, the unfused way is faster: cuBLASLt splits K, too, and the elementwise kernel behind it has little to do.
-  /// Long work on a long K runs at the chip's power limit and is for the one that draws least.
+  /// Much work on a long K runs at the chip's power limit and is for the one that draws least.
   Choice operator()(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) const;
   bool operator==(const Rule&) const = default;
 };

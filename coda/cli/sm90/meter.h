@@ -27,9 +27,9 @@ using Candidates = std::vector<std::unique_ptr<sm90::Candidate>>;
 /// without this a ratio would depend on how many programs are measured beside each other (0.91 of two, 0.95 of nine).
 inline constexpr double kWarmUpMs = 400;
 
-/// From so many milliseconds on work is long. The chip lowers its clock within a few milliseconds to what the power
-/// that the work draws leaves of it, so what is replayed beside work that draws less gains by that, and the other
-/// loses. Long work is timed alone, too, as a model runs it for hours.
+/// From so many milliseconds on `coda bench` takes work for long. The chip lowers its clock within a few milliseconds
+/// to what the power that the work draws leaves of it, so what is replayed beside work that draws less gains by that,
+/// and the other loses. Long work is timed alone, too, as a model runs it for hours.
 inline constexpr double kLongMs = 2, kAloneWarmUpMs = 150, kAloneMs = 100;
 
 class Meter {
