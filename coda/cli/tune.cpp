@@ -301,7 +301,9 @@ void add_tune(CLI::App& app) {
   command->footer(
       "Each program is timed in its usual layout, bf16 (fp16 runs the same instructions and follows the same table):\n"
       "every configuration that the library has, with several orders of the tiles, and the unfused way; and products\n"
-      "that no program follows, with a 16-bit output and with one in fp32, by what cuBLASLt offers. The library\n"
+      "that no program follows, with a 16-bit output and with one in fp32, by what cuBLASLt offers. What takes 6 ms "
+      "or\n"
+      "more runs at the chip's power limit and is timed alone, all else in turn. The library\n"
       "reads the file that the environment variable CODA_TUNING names, in front of the table that it ships with. An\n"
       "entry serves other M that differ by at most a quarter, and devices with as many multiprocessors whose memory "
       "is\n"
