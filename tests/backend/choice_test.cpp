@@ -108,6 +108,8 @@ TEST(TheRule, TakesTheLeanConfigurationForMuchWorkOnALongK) {
   };
   EXPECT_TRUE(lean(16384, 16384, 8192));
   EXPECT_FALSE(lean(16383, 16384, 8192)) << "less than 2^41 multiplications";
+  EXPECT_TRUE(lean(256 * 11 + 1, 128 * 132, 65536)) << "twelve tiles of twice the rows for each multiprocessor";
+  EXPECT_FALSE(lean(256 * 11, 128 * 132, 65536)) << "eleven: the last of them would leave too many idle";
   EXPECT_FALSE(lean(16384, 32768, 8191)) << "a shorter K";
   EXPECT_FALSE(lean(64, std::int64_t{1} << 24, 8192)) << "few rows";
   EXPECT_TRUE(lean(std::int64_t{1} << 31, std::int64_t{1} << 31, std::int64_t{1} << 31)) << "no overflow";
@@ -437,7 +439,9 @@ TEST_F(Explain, TellsTheRuleForAShapeThatWasNotMeasured) {
   EXPECT_EQ(text_of(few.choice, few.splits_k), "fused, configuration 1, which splits K");
   const Explanation lean = of("gemm_rms", 16384, 16384, 9000);
   EXPECT_EQ(lean.choice, (Choice{.way = Way::fused, .config = 2}));
-  EXPECT_NE(lean.why.find("from K = 8192 and M N K = 2199023255552 on, configuration 2"), std::string::npos)
+  EXPECT_NE(
+      lean.why.find("from K = 8192 and M N K = 2199023255552 on, with 12 tiles of 256 x 128 for each, configuration 2"),
+      std::string::npos)
       << lean.why;
   EXPECT_FALSE(x.splits_k);
 }

@@ -205,8 +205,8 @@ Choice Rule::operator()(std::int64_t m, std::int64_t n, std::int64_t k, int mult
     return {.way = Way::fused, .config = few_rows, .raster = raster};
   const bool much =
       static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) >= static_cast<double>(kMuchWork);
-  if (long_k >= 0 && k >= kLongK && m > kFewRows && much)
-    return {.way = Way::fused, .config = long_k, .raster = raster};
+  const bool many = tiles(2 * tile_m) >= std::int64_t{kManyTiles} * multiprocessors;
+  if (long_k >= 0 && k >= kLongK && much && many) return {.way = Way::fused, .config = long_k, .raster = raster};
   const bool pays = m > kFewRows && fill(tile_m);
   return pays ? Choice{.way = Way::fused, .raster = raster} : Choice{.way = Way::unfused};
 }
@@ -336,8 +336,9 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
           " rows on, if there are tiles of " + number(rule.tile_m) + " x " + number(rule.tile_n) +
           " for three quarters of " + chip;
   if (rule.long_k >= 0) {
-    x.why += "; from K = " + number(Rule::kLongK) + " and M N K = " + number(Rule::kMuchWork) + " on, configuration " +
-             number(rule.long_k) + ", which draws less power";
+    x.why += "; from K = " + number(Rule::kLongK) + " and M N K = " + number(Rule::kMuchWork) + " on, with " +
+             number(Rule::kManyTiles) + " tiles of " + number(2 * rule.tile_m) + " x " + number(rule.tile_n) +
+             " for each, configuration " + number(rule.long_k) + ", which draws less power";
   }
   return x;
 }

@@ -74,7 +74,8 @@ struct Rule {
   int few_rows = -1, most = kFewRows;
   static constexpr int kLongK = 8192;
   static constexpr std::int64_t kMuchWork = std::int64_t{1} << 41;  // M N K, some 6 ms
-  int long_k = -1;  // the configuration whose teams multiply at the same time
+  static constexpr int kManyTiles = 12;  // of twice the rows, for each multiprocessor: few idle in the last round
+  int long_k = -1;                       // the configuration whose teams multiply at the same time
 
   /// Few rows, or tiles that all run at once and fill the chip, are for the one that splits K. Else, until larger tiles
   /// fill it, the unfused way is faster: cuBLASLt splits K, too, and the elementwise kernel behind it has little to do.

@@ -1,5 +1,5 @@
-// The shape of a kernel, which is what tuning chooses. Numbers here change speed, never results: partial results are
-// per block of config.h, whatever the tile.
+// The shape of a kernel, which is what tuning chooses. Numbers here change speed and not results, but for the last bit
+// of sums along m: partial results are per block of config.h, whatever the tile.
 #pragma once
 
 #include "coda/backend/sm90/config.h"

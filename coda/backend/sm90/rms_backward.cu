@@ -9,7 +9,7 @@ struct Tuning<GemmRmsBackward<T>> : Tuning<void> {
   using Config = InHalves<sm90::Config<128, 128, 1, 32, 2, 2>>;
   using Lean = Cooperative<sm90::Config<128, 128, 1, 32, 2, 2>>;
   using Others = Configurations<InHalves<sm90::Config<128, 128, 1, 32, 4, 2>>, Lean>;  // the first: where K is small
-  using Reduced = Configurations<Lean>;
+  using Reduced = Others;
   static constexpr Layouts kLayouts = kBackward;
 };
 
