@@ -180,10 +180,8 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
                 held,
             ]
         )
-    lines = [
-        "A layer without attention, 16384 tokens, against the sum of its bare products by cuBLASLt, in turn and alone:"
-    ]
-    lines += [""]
+    modes = ", in turn and alone" if alone else ""
+    lines = [f"A layer without attention, 16384 tokens, against the sum of its bare products by cuBLASLt{modes}:", ""]
     head = [
         "hidden / ffn",
         "pass",

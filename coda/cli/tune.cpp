@@ -39,7 +39,7 @@ struct Arguments {
 constexpr double kGain = 1.01;
 /// From so many milliseconds on candidates are timed alone: they run at the chip's power limit. Shorter work shares its
 /// clock with what a model runs around it.
-constexpr double kAloneMs = 6;
+constexpr double kPowerBoundMs = 6;
 constexpr int kBands[] = {2, 4, 8, 16};
 constexpr Choice kUnfused{.way = Way::unfused};
 
@@ -164,7 +164,7 @@ class Tuner {
     rounds(all, 3, std::exchange(warm_up_ms_, 0));
     const double best = fastest_of(all).timed->median();
     row.unfused_ms = all.front().timed->median();
-    if (best >= kAloneMs && !row.is_product()) {
+    if (best >= kPowerBoundMs && !row.is_product()) {
       keep_fastest_of_each_configuration(all, is_rule, 1.2 * best);
       meter_.each_alone(timed(all));
       row.unfused_ms = all.front().timed->median();
@@ -301,9 +301,8 @@ void add_tune(CLI::App& app) {
   command->footer(
       "Each program is timed in its usual layout, bf16 (fp16 runs the same instructions and follows the same table):\n"
       "every configuration that the library has, with several orders of the tiles, and the unfused way; and products\n"
-      "that no program follows, with a 16-bit output and with one in fp32, by what cuBLASLt offers. What takes 6 ms "
-      "or\n"
-      "more runs at the chip's power limit and is timed alone, all else in turn. The library\n"
+      "that no program follows, with a 16-bit output and with one in fp32, by what cuBLASLt offers. Programs of\n"
+      "6 ms or more run at the chip's power limit and are timed alone, all else in turn. The library\n"
       "reads the file that the environment variable CODA_TUNING names, in front of the table that it ships with. An\n"
       "entry serves other M that differ by at most a quarter, and devices with as many multiprocessors whose memory "
       "is\n"

@@ -26,8 +26,8 @@ struct Config {
   static constexpr int kUnits = 1, kSubtilesM = kM / kSubtileM;
   static constexpr int kThreads = 128 * Groups, kWarps = kThreads / 32;  // of a team
   static constexpr bool kRowByRow = RowByRow;
-  static constexpr bool kSplitsK = false, kCooperative = false;
-  static constexpr int kTeams = sm90::kTeams;
+  static constexpr bool kSplitsK = false;
+  static constexpr int kTeams = sm90::kTeams, kTeamsAtOnce = 1;  // kTeamsAtOnce: that multiply, and share operands
   static constexpr int kStagesC = StagesC, kStagesD = StagesD;
   /// Subtiles side by side in a block of partial results.
   static constexpr int kBlockSubtiles = static_cast<int>(kTileN) / kSubtileN;
@@ -53,7 +53,7 @@ struct InHalves : C {
 template <class C>
 struct Cooperative : C {
   static_assert(C::kUnits == 1);
-  static constexpr bool kCooperative = true;
+  static constexpr int kTeamsAtOnce = C::kTeams;
 };
 
 /// For few rows, or few tiles: the thread blocks of a cluster multiply a part of K each (see splitk.cuh).

@@ -75,7 +75,7 @@ class Epilogue {
   /// D takes the place of the first load where both are as large.
   static constexpr bool kInPlace = kLoads > 0 && kC.port[0].bytes() == kD.bytes();
 
-  static constexpr bool kCooperative = Config::kCooperative;
+  static constexpr int kTeamsAtOnce = Config::kTeamsAtOnce;
   static constexpr int kUnits = Config::kUnits, kSubtilesM = Config::kSubtilesM;
   static constexpr int kGroups = Config::kGroups, kThreads = Config::kThreads;  // of a team
   static constexpr int kSubtilesN = Config::kN / Config::kSubtileN;

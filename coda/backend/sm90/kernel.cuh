@@ -33,8 +33,7 @@ inline constexpr int kSharedBytes = 232448;  // of one thread block on sm_90
 template <class T, class Program, PortMask Absent, Layout L, class Conf>
 struct KernelTypes {
   using Element = typename detail::CutlassElement<T>::type;
-  static constexpr int kTeamsAtOnce = Conf::kCooperative ? Conf::kTeams : 1;  // that share a tile of operands
-  static constexpr int kM = Conf::kM * kTeamsAtOnce;
+  static constexpr int kM = Conf::kM * Conf::kTeamsAtOnce;
   using Tile = cute::Shape<cute::Int<kM>, cute::Int<Conf::kN>, cute::Int<Conf::kK>>;
   static constexpr bool kAIsKMajor = L != Layout::tn, kBIsKMajor = L == Layout::nt;
 
@@ -51,7 +50,7 @@ struct KernelTypes {
 
   using TiledMma = decltype(cute::make_tiled_mma(
       cute::GMMA::ss_op_selector<Element, Element, float, Tile, kMajor<kAIsKMajor>, kMajor<kBIsKMajor>>(),
-      cute::Layout<cute::Shape<cute::Int<Conf::kGroups * kTeamsAtOnce>, cute::_1, cute::_1>>{}));
+      cute::Layout<cute::Shape<cute::Int<Conf::kGroups * Conf::kTeamsAtOnce>, cute::_1, cute::_1>>{}));
   static constexpr int kStageBytes = (kM + Conf::kN) * Conf::kK * 2 + 16;  // and its two barriers
   static constexpr int kOtherBytes = (static_cast<int>(sizeof(typename Epilogue::Shared)) + 2047) / 1024 * 1024;
   static constexpr int kStages = (detail::kSharedBytes - kOtherBytes) / kStageBytes;

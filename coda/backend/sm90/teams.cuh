@@ -77,8 +77,8 @@ class TwoTeams {
   static constexpr int kBoxColumns = 64, kBoxRowsA = 64, kBoxRowsB = L == Layout::nt ? kN : kK;
   static constexpr int kBoxesA = kM / kBoxRowsA / kClusterN;  // of a thread block
   static_assert(L != Layout::tn && kK == kBoxColumns);
-  static constexpr bool kCooperative = Epilogue::kCooperative;
-  static constexpr int kTeamsAtOnce = kCooperative ? kTeams : 1;  // that multiply, and share operands: kM x kN
+  static constexpr int kTeamsAtOnce = Epilogue::kTeamsAtOnce;  // that multiply, and share operands: kM x kN
+  static constexpr bool kCooperative = kTeamsAtOnce > 1;
   static constexpr int kWarpGroup = 128;
   static constexpr int kTeamThreads = Epilogue::kThreads, kThreads = kWarpGroup + kTeams * kTeamThreads;
   static_assert(cute::size(TiledMma()) == kTeamsAtOnce * kTeamThreads);
