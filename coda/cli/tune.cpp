@@ -37,8 +37,8 @@ struct Arguments {
 
 /// A choice is taken instead of the rule's if it is faster by more than the medians of two runs differ.
 constexpr double kGain = 1.01;
-/// From so many milliseconds on candidates are timed alone: they run at the chip's power limit. Shorter work shares its
-/// clock with what a model runs around it.
+/// From so many milliseconds on candidates are timed alone: their power sets their clock. What that changed for shorter
+/// work was within what two runs differ by.
 constexpr double kPowerBoundMs = 6;
 constexpr int kBands[] = {2, 4, 8, 16};
 constexpr Choice kUnfused{.way = Way::unfused};

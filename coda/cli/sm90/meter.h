@@ -27,9 +27,8 @@ using Candidates = std::vector<std::unique_ptr<sm90::Candidate>>;
 /// without this a ratio would depend on how many programs are measured beside each other (0.91 of two, 0.95 of nine).
 inline constexpr double kWarmUpMs = 400;
 
-/// From so many milliseconds on `coda bench` takes work for long. The chip lowers its clock within a few milliseconds
-/// to what the power that the work draws leaves of it, so what is replayed beside work that draws less gains by that,
-/// and the other loses. Long work is timed alone, too, as a model runs it for hours.
+/// From so many milliseconds on `coda bench` takes work for long and times it alone, too, as a model runs it for hours:
+/// in turn all have one clock, which follows the power that they draw between them.
 inline constexpr double kLongMs = 2, kAloneWarmUpMs = 150, kAloneMs = 100;
 
 class Meter {
@@ -46,9 +45,7 @@ class Meter {
   template <class Some>
   void interleave(const Some& candidates, int rounds, double warm_up_ms = 0) const {
     const Watch watch;
-    std::vector<sm90::Candidate*> order;
-    order.reserve(std::size(candidates));
-    for (const auto& candidate : candidates) order.push_back(&*candidate);
+    std::vector<sm90::Candidate*> order = pointers_to(candidates);
     std::mt19937 random(1);
     do in_turn(order, random, false);
     while (watch.ms() < warm_up_ms);
@@ -58,9 +55,7 @@ class Meter {
   /// before are forgotten.
   template <class Some>
   void each_alone(const Some& candidates) const {
-    std::vector<sm90::Candidate*> order;
-    order.reserve(std::size(candidates));
-    for (const auto& candidate : candidates) order.push_back(&*candidate);
+    std::vector<sm90::Candidate*> order = pointers_to(candidates);
     for (sm90::Candidate* candidate : order) candidate->forget();
     std::mt19937 random(1);
     for (int pass = 0; pass < 2; ++pass) {
@@ -82,6 +77,13 @@ class Meter {
     Clock::time_point begin_ = Clock::now();
   };
 
+  template <class Some>
+  static std::vector<sm90::Candidate*> pointers_to(const Some& candidates) {
+    std::vector<sm90::Candidate*> pointers;
+    pointers.reserve(std::size(candidates));
+    for (const auto& candidate : candidates) pointers.push_back(&*candidate);
+    return pointers;
+  }
   void replay_for(sm90::Candidate& candidate, double ms, bool counts) const {
     const Watch watch;
     do {
