@@ -190,20 +190,20 @@ template <class Program>
 using AllConfigs = typename Joined<typename Tuning<Program>::Config, OtherConfigs<Program>>::type;
 
 static_assert(SplitsK::kM == Rule::kFewRows);
-/// The number of the configuration of which `is.operator()<Config>()` is true; -1: of none.
+/// The number of the configuration of which `is` is true; -1: of none.
 template <class Is, class... Configs>
 constexpr int number_of(Configurations<Configs...>, const Is& is) {
   int number = -1, found = -1;
-  ((++number, found = is.template operator()<Configs>() ? number : found), ...);
+  ((++number, found = is(Configs()) ? number : found), ...);
   return found;
 }
 template <class Program>
 inline constexpr Rule kRule{.tile_m = Tuning<Program>::Config::kM,
                             .tile_n = Tuning<Program>::Config::kN,
                             .raster = Tuning<Program>::raster,
-                            .few_rows = number_of(AllConfigs<Program>(), []<class C>() { return C::kSplitsK; }),
+                            .few_rows = number_of(AllConfigs<Program>(), [](auto config) { return config.kSplitsK; }),
                             .most = Tuning<Program>::kMostRows,
-                            .long_k = number_of(AllConfigs<Program>(), []<class C>() { return C::kTeamsAtOnce > 1; })};
+                            .long_k = number_of(AllConfigs<Program>(), [](auto config) { return config.kTeamsAtOnce > 1; })};
 
 /// kFusedPrograms, which is there without CUDA too, tells what is compiled.
 template <class Program>
