@@ -198,12 +198,13 @@ constexpr int number_of(Configurations<Configs...>, const Is& is) {
   return found;
 }
 template <class Program>
-inline constexpr Rule kRule{.tile_m = Tuning<Program>::Config::kM,
-                            .tile_n = Tuning<Program>::Config::kN,
-                            .raster = Tuning<Program>::raster,
-                            .few_rows = number_of(AllConfigs<Program>(), [](auto config) { return config.kSplitsK; }),
-                            .most = Tuning<Program>::kMostRows,
-                            .long_k = number_of(AllConfigs<Program>(), [](auto config) { return config.kTeamsAtOnce > 1; })};
+inline constexpr Rule kRule{
+    .tile_m = Tuning<Program>::Config::kM,
+    .tile_n = Tuning<Program>::Config::kN,
+    .raster = Tuning<Program>::raster,
+    .few_rows = number_of(AllConfigs<Program>(), [](auto config) { return config.kSplitsK; }),
+    .most = Tuning<Program>::kMostRows,
+    .long_k = number_of(AllConfigs<Program>(), [](auto config) { return config.kTeamsAtOnce > 1; })};
 
 /// kFusedPrograms, which is there without CUDA too, tells what is compiled.
 template <class Program>
