@@ -208,8 +208,14 @@ def tests_section(tests: dict) -> list[str]:
     def at(record: dict) -> str:
         return "" if record["commit"] == run["commit"] else f" (at {record['commit']})"
 
+    # What gpu_test.sh leaves out.
+    left_out = {
+        "initcheck": " (the kernels between products)",
+        "racecheck": " (but for many tiles of a GLU's backward and the loss)",
+    }
+
     def watched(record: dict) -> str:
-        return record["tool"] + (" (the kernels between products)" if record["tool"] == "initcheck" else "")
+        return record["tool"] + left_out.get(record["tool"], "")
 
     run, verify, edges = of("tests")[0], of("verify")[0], of("edge cases")[0]
     reruns = max(of("reruns"), key=lambda r: r["times"])
@@ -232,9 +238,11 @@ def other_device_section(run: dict) -> list[str]:
         ratios = [r["ratio"] for (program, _, m), r in by.items() if m == size and program != "gemm"]
         ranges.append(f"{min(ratios):.2f} to {max(ratios):.2f} at {size}")
     models = [x for ratios in model_ratios(run).values() for x in ratios.values()]
+    alone = [x for ratios in model_ratios(run, "alone_ratio").values() for x in ratios.values()]
     text = (
         f"On an {run['device']} (commit {run['commit']}), whose memory is slower, the programs reach {', '.join(ranges)}, "
-        f"and {min(models):.2f} to {max(models):.2f} at the shapes of models."
+        f"and {min(models):.2f} to {max(models):.2f} at the shapes of models"
+        + (f" ({min(alone):.2f} to {max(alone):.2f} alone)." if alone else ".")
     )
     return wrapped(text)
 

@@ -129,8 +129,8 @@ struct Block {
 };
 void block(const Block& args);
 
-/// The last layer, and the loss if head.head is given: lse and loss (M) as in LinearCrossEntropy, with no logit stored.
-/// Without it, h and rstd_last are what any other use of the logits = rstd_last (h head^T) needs.
+/// The last layer, and the loss if head.head is given: lse and loss (M) as in LinearCrossEntropy, without (M, V)
+/// logits. Without it, h and rstd_last are what any other use of the logits = rstd_last (h head^T) needs.
 struct BlockPost {
   ConstMatrix attended, x;
   BlockWeights weights = {};

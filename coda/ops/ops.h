@@ -182,8 +182,7 @@ struct LogitTransform {
 /// z = norm(a b) (M, V), l = transform(z); of each row and tile max and sum of exp(l - max), (M, tiles_n); optionally
 /// the row sums of l (for label smoothing), preact = z and logits = l (M, V). target (M), int32 or int64: the target's
 /// logit goes to target_logit (M); rows whose target is outside of the block are left as they are.
-/// `first_column` is the vocabulary index of column 0 where b is a block of the vocabulary; targets outside of the
-/// block are skipped then.
+/// `first_column` is the vocabulary index of column 0 where b is a block of the vocabulary.
 struct GemmLse {
   ConstMatrix a, b;
   Layout layout = Layout::nt;
@@ -217,8 +216,8 @@ struct LseFinalize {
 };
 void lse_finalize(const LseFinalize& args);
 
-/// Cross-entropy of norm(a b^T) against target: writes lse and loss (M), never holds more
-/// than one tile of logits. weight (V, K).
+/// Cross-entropy of norm(a b^T) against target: writes lse and loss (M), never holds all (M, V) logits: one tile for
+/// each thread, on Hopper where no fused kernel runs 256 MiB of them. weight (V, K).
 struct LinearCrossEntropy {
   ConstMatrix a, weight;
   Norm norm = {};

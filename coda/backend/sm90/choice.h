@@ -50,7 +50,7 @@ void set_choice(const Choice& choice);
 /// Tiles that set_choice asked for, else 0.
 int chosen_tiles();
 
-/// An algorithm of cuBLASLt, for products that no program follows: the values of its CUBLASLT_ALGO_CONFIG_ attributes,
+/// An algorithm of cuBLASLt, for products in no fused kernel: the values of its CUBLASLT_ALGO_CONFIG_ attributes,
 /// which mean something for one version of the library and kind of chip.
 struct Algorithm {
   int id = -1;  // -1: the one that cuBLASLt's heuristic puts first
@@ -150,7 +150,8 @@ struct Entry {
   std::string cublaslt;                        // the version that it was measured with
 };
 
-/// The name under which the table has products that no program follows: by the type of what they write, 16 bits or 32.
+/// The name under which the table has products in no fused kernel: by the type of what they write, 16 bits or 32 (these
+/// are ahead of unfused programs, too).
 constexpr std::string_view product_name(DType out) { return out == DType::fp32 ? "product_fp32" : "product"; }
 constexpr bool is_product(std::string_view name) {
   return name == product_name(DType::bf16) || name == product_name(DType::fp32);
@@ -204,7 +205,7 @@ struct Explanation {
 Explanation explain(std::string_view program, DType dtype, Layout layout, std::int64_t m, std::int64_t n,
                     std::int64_t k, std::int64_t head_dim, const Chip& device);
 
-/// The entry that says by which of cuBLASLt's algorithms a product runs that writes `out`, if no program follows it.
+/// The entry that says by which of cuBLASLt's algorithms a product in no fused kernel runs that writes `out`.
 /// Null if it was not measured, or not with `cublaslt`, that library's version (empty: any): its heuristic decides.
 const Entry* find_product(DType out, Layout layout, std::int64_t m, std::int64_t n, std::int64_t k, const Chip& device,
                           std::string_view cublaslt);

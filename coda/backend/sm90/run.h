@@ -3,7 +3,8 @@
 //
 // Pointers are device pointers, `stream` is a cudaStream_t. Kernels are enqueued and nobody waits for them. Errors:
 // Error(invalid_argument) for shapes, Error(unsupported) for the device, Error(device_error) for what CUDA reports;
-// `op` names the operation in them.
+// `op` names the operation in them. What is kept for a device is its primary context's, for the life of the process: no
+// other context is served, and nothing after cudaDeviceReset().
 #pragma once
 
 #include "coda/backend/sm90/choice.h"

@@ -17,7 +17,7 @@ bool make_context();
 
 /// A matrix of rows x cols words of `Bytes` bytes (2 or 4), rows `pitch_bytes` apart, that travels in boxes of
 /// box_rows x box_cols whose rows of 64 or 128 bytes lie swizzled in shared memory. What is outside of the matrix is
-/// read as 0 and never written. Address and pitch are multiples of 16. `streams`: it is read once, row after row, so
+/// read as 0 and never written. Address and pitch are multiples of 16. `streams`: rows are read from end to end, so
 /// that the L2 cache may bring 256 bytes for 128.
 template <int Bytes>
 CUtensorMap tensor_map(const Call& call, void* data, std::int64_t rows, std::int64_t cols, std::int64_t pitch_bytes,

@@ -16,7 +16,7 @@ using cli::Shape;
 struct Needs {
   bool addend = false;  // (M, N)
   bool wide = false;    // (M, 2N) in and out
-  bool second = false;  // another (M, N) output
+  bool second = false;  // another (M, N) matrix
   bool fp32 = false;    // (M, N) in fp32, which is added to
 };
 inline Needs operator|(const Needs& a, const Needs& b) {

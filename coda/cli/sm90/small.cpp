@@ -20,7 +20,8 @@ namespace {
 using Cases = std::vector<SmallCase>;
 constexpr DType kFp32 = DType::fp32, kBf16 = DType::bf16;
 
-// A copy whose two buffers lie badly, as those of 512 MiB each do, is slower by a third: compare with the fastest copy.
+// A copy whose two buffers lie badly, as those of 512 MiB each do, is slower by a third: compare with the fastest copy,
+// as scripts/render_results.py does. `ratio` is to the one beside it.
 
 void add_casts(Cases& cases) {
   constexpr std::int64_t kRows = 16384, kCols = 8192;
