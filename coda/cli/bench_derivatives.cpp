@@ -19,12 +19,10 @@ struct WrittenSwiGluBackward {
     auto y = dy;
     CODA_UNROLL for (int j = 0; j < dy.count; ++j) {
       using S = typename Tile::scalar;
-      const auto [gate, up] = deinterleave(z.v[2 * j], z.v[2 * j + 1]);
+      const S gate = z.v[2 * j], up = z.v[2 * j + 1];
       const S s = sigmoid(gate), silu = gate * s;
-      const S dgate = dy.v[j] * up * s * (S(1) + gate * (S(1) - s));
-      const auto [even, odd] = interleave(dgate, S(dy.v[j] * silu));
-      dz.v[2 * j] = even;
-      dz.v[2 * j + 1] = odd;
+      dz.v[2 * j] = dy.v[j] * up * s * (S(1) + gate * (S(1) - s));
+      dz.v[2 * j + 1] = dy.v[j] * silu;
       y.v[j] = silu * up;
     }
     tile.store(dpreact, dz);

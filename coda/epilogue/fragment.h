@@ -12,6 +12,8 @@ namespace coda {
 /// How wide a matrix is beside the accumulator: half, the same, twice.
 enum class Width : int { Half = 1, Same = 2, Double = 4 };
 
+/// Columns lie in order, but for vectors of lanes of double width, which is only ever read and written in pairs: there
+/// v[2j] has the even columns and v[2j+1] the odd ones of as many as both have lanes.
 template <class S, int Count, Width W = Width::Same>
 struct Fragment {
   using scalar = S;
@@ -107,6 +109,18 @@ constexpr Width doubled() {
   return W == Width::Half ? Width::Same : Width::Double;
 }
 
+/// The even and the odd columns of v[2j] and v[2j+1] of a fragment of this width; `from_pairs` is the inverse.
+template <Width W, class S>
+CODA_FN std::pair<S, S> as_pairs(S a, S b) {
+  if constexpr (W == Width::Double) return {a, b};
+  else return deinterleave(a, b);
+}
+template <Width W, class S>
+CODA_FN std::pair<S, S> from_pairs(S even, S odd) {
+  if constexpr (W == Width::Double) return {even, odd};
+  else return interleave(even, odd);
+}
+
 }  // namespace detail
 
 /// 2 -> 1: out[j] = f(in[2j], in[2j+1]), half as wide.
@@ -114,7 +128,7 @@ template <class F, class S, int N, Width W>
 CODA_FN auto contract(const Fragment<S, N, W>& in, const F& f) {
   Fragment<S, N / 2, detail::halved<W>()> out;
   CODA_UNROLL for (int j = 0; j < N / 2; ++j) {
-    const auto [even, odd] = deinterleave(in.v[2 * j], in.v[2 * j + 1]);
+    const auto [even, odd] = detail::as_pairs<W>(in.v[2 * j], in.v[2 * j + 1]);
     out.v[j] = f(even, odd);
   }
   return out;
@@ -126,7 +140,7 @@ CODA_FN auto expand(const Fragment<S, N, W>& in, const F& f) {
   Fragment<S, N * 2, detail::doubled<W>()> out;
   CODA_UNROLL for (int j = 0; j < N; ++j) {
     const Pair<S> p = f(in.v[j]);
-    const auto [a, b] = interleave(p.first, p.second);
+    const auto [a, b] = detail::from_pairs<decltype(out)::width>(p.first, p.second);
     out.v[2 * j] = a;
     out.v[2 * j + 1] = b;
   }
@@ -138,10 +152,10 @@ template <class F, class S, int N, Width W>
 CODA_FN auto pairwise(const Fragment<S, N, W>& in, const Fragment<S, N, W>& w, const F& f) {
   Fragment<S, N, W> out;
   CODA_UNROLL for (int j = 0; j < N / 2; ++j) {
-    const auto [even, odd] = deinterleave(in.v[2 * j], in.v[2 * j + 1]);
-    const auto [w_even, w_odd] = deinterleave(w.v[2 * j], w.v[2 * j + 1]);
+    const auto [even, odd] = detail::as_pairs<W>(in.v[2 * j], in.v[2 * j + 1]);
+    const auto [w_even, w_odd] = detail::as_pairs<W>(w.v[2 * j], w.v[2 * j + 1]);
     const Pair<S> p = f(even, odd, w_even, w_odd);
-    const auto [a, b] = interleave(p.first, p.second);
+    const auto [a, b] = detail::from_pairs<W>(p.first, p.second);
     out.v[2 * j] = a;
     out.v[2 * j + 1] = b;
   }
@@ -184,9 +198,9 @@ CODA_FN auto backward(const F& f, const Fragment<S, NZ, WZ>& z, const Fragment<S
   } else {
     static_assert(NZ == 2 * NY, "coda: backward() takes z as wide as dy, or twice as wide for a function of a pair");
     CODA_UNROLL for (int j = 0; j < NY; ++j) {
-      const auto [even, odd] = deinterleave(z.v[2 * j], z.v[2 * j + 1]);
+      const auto [even, odd] = detail::as_pairs<WZ>(z.v[2 * j], z.v[2 * j + 1]);
       const Derivative<S> d = differentiate(f, even, odd);
-      const auto [a, b] = interleave(S(d.dx * dy.v[j]), S(d.dy * dy.v[j]));
+      const auto [a, b] = detail::from_pairs<WZ>(S(d.dx * dy.v[j]), S(d.dy * dy.v[j]));
       r.dz.v[2 * j] = a;
       r.dz.v[2 * j + 1] = b;
       r.out.v[j] = d.value;

@@ -10,12 +10,11 @@ using Y = coda::Fragment<Lane, 4>;
 CODA_FN coda::Backward<Z, Y> swiglu(const Z& z, const Y& dy) {
   coda::Backward<Z, Y> r;
   CODA_UNROLL for (int j = 0; j < 4; ++j) {
-    const auto [gate, up] = deinterleave(z.v[2 * j], z.v[2 * j + 1]);
+    const Lane gate = z.v[2 * j], up = z.v[2 * j + 1];
     const Lane s = coda::sigmoid(gate), silu = gate * s;
     const Lane slope = s + s * (Lane(1.f) - s) * gate;
-    const auto [a, b] = interleave(slope * up * dy.v[j], silu * dy.v[j]);
-    r.dz.v[2 * j] = a;
-    r.dz.v[2 * j + 1] = b;
+    r.dz.v[2 * j] = slope * up * dy.v[j];
+    r.dz.v[2 * j + 1] = silu * dy.v[j];
     r.out.v[j] = silu * up;
   }
   return r;

@@ -123,10 +123,9 @@ TEST(Derivative, OfSwiGluIsTheClosedFormOnVectorsOfLanes) {
       gate[l] = static_cast<float>(4 * random.normal()), up[l] = static_cast<float>(random.normal());
       g[l] = static_cast<float>(random.normal());
     }
-    const auto [a, b] = interleave(V::load(gate), V::load(up));
-    z.v[0] = a, z.v[1] = b, dy.v[0] = V::load(g);
+    z.v[0] = V::load(gate), z.v[1] = V::load(up), dy.v[0] = V::load(g);
     const auto r = backward(SwiGlu{}, z, dy);
-    const auto [dgate, dup] = deinterleave(r.dz.v[0], r.dz.v[1]);
+    const V dgate = r.dz.v[0], dup = r.dz.v[1];
     for (int l = 0; l < n; ++l) {
       const double x = static_cast<double>(gate[l]), s = 1 / (1 + std::exp(-x));
       EXPECT_NEAR(static_cast<double>(dgate[l]),

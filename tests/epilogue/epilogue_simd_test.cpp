@@ -239,7 +239,8 @@ Fragment<V, Count, W> counted(float start) {
 }
 template <class F>
 float column(const F& f, int c) {
-  return f.v[c / n][c % n];
+  if (F::width != Width::Double) return f.v[c / n][c % n];
+  return f.v[c / (2 * n) * 2 + c % 2][c % (2 * n) / 2];  // pairs apart
 }
 
 TEST(Fragment, ContractsExpandsAndRotatesPairsOfAdjacentColumns) {

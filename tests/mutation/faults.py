@@ -14,6 +14,7 @@ SIMD = "coda/epilogue/simd.h"
 PORTS = "coda/epilogue/ports.h"
 PROGRAM = "coda/epilogue/program.h"
 TILE = "coda/backend/cpu/tile.h"
+VECTORS = "coda/backend/cpu/vectors.h"
 LOOP = "coda/backend/cpu/gemm.cpp"
 CALL = "coda/backend/cpu/gemm.h"
 PACK = "coda/backend/cpu/pack.h"
@@ -127,8 +128,23 @@ FAULTS = [
     ),
     (TILE, "read<W>(p.data + row_ * p.pitch + scaled<W>(col_))", "read<W>(p.data + row_ * p.pitch + col_)", program),
     (TILE, "T* to = p.data + row_ * p.pitch + scaled<W>(col_);", "T* to = p.data + row_ * p.pitch + col_;", program),
-    (TILE, "stream_vectors(to, f.v);", "stream_vectors(to, f.v), write(to, fragment<W>{});", tile),
+    (
+        FRAGMENT,
+        ("if constexpr (W == Width::Double) return {a, b};", 0),
+        "if constexpr (W == Width::Double) return {b, a};",
+        simd,
+    ),
+    (TILE, "pack<true>(to, f);", "pack<true>(to, f), write(to, fragment<W>{});", tile),
     (TILE, "valid_ == kColumns && is_line(to)", "is_line(to)", tile),
+    (VECTORS, "= deinterleave(v[i], v[i + 1]);", "= interleave(v[i], v[i + 1]);", backward),
+    (VECTORS, "= interleave(v[i], v[i + 1]);", "= deinterleave(v[i], v[i + 1]);", backward),
+    (VECTORS, "_mm512_set1_epi32(-0x10000)", "_mm512_set1_epi32(-1)", backward),  # of AVX-512, as that below
+    (
+        VECTORS,
+        "rounded = std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(v[i + 1].v, v[i].v))",
+        "rounded = std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(v[i].v, v[i + 1].v))",
+        backward,
+    ),
     (TILE, "if (p.data && col_ == 0)", "if (p.data)", program),
     (TILE, "if (p.data && row_ == 0)", "if (p.data)", program),
     (TILE, "if (!p.data || row_ != geometry_.row) return;", "if (!p.data || row_ != 0) return;", program),

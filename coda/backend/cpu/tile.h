@@ -176,7 +176,7 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     if (!p.data) return;
     T* to = p.data + row_ * p.pitch + scaled<W>(col_);
     if (geometry_.stream && valid_ == kColumns && is_line(to)) [[likely]]
-      stream_vectors(to, f.v);
+      pack<true>(to, f);
     else write(to, f);
   }
   template <class T>
@@ -286,12 +286,16 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   template <Width W, class T>
   static CODA_FN fragment<W> unpack(const T* p) {
     fragment<W> f;
-    load_vectors(p, f.v);
+    if constexpr (W == Width::Double) load_pairs(p, f.v);
+    else load_vectors(p, f.v);
     return f;
   }
-  template <class T, Width W>
+  /// Past the caches if `Stream`, where p must be the begin of a line.
+  template <bool Stream = false, class T, Width W>
   static CODA_FN void pack(T* p, const fragment<W>& f) {
-    store_vectors(p, f.v);
+    if constexpr (W == Width::Double) store_pairs<Stream>(p, f.v);
+    else if constexpr (Stream) stream_vectors(p, f.v);
+    else store_vectors(p, f.v);
   }
   template <Width W, class T>
   CODA_FN fragment<W> read(const T* p) const {
