@@ -200,7 +200,7 @@ class Temporary {
 template <class T, class P>
 void run(const Check& check, const Target& on, const ConstMatrix& a, const ConstMatrix& b, Layout layout,
          const P& program) {
-  if (on.backend == Backend::cpu) return cpu::gemm(a.as<T>(), b.as<T>(), program, layout);
+  if (on.backend == Backend::cpu) return cpu::gemm(a.as<T>(), b.as<T>(), program, layout, check.operation());
   if constexpr (kOnSm90<T>) {
     sm90::Product<T, P>::run(a, b, layout, program, on.stream, check.operation());
   } else {
@@ -209,7 +209,7 @@ void run(const Check& check, const Target& on, const ConstMatrix& a, const Const
 }
 template <class T, class P>
 void apply(const Check& check, const Target& on, std::int64_t m, std::int64_t n, const P& program) {
-  if (on.backend == Backend::cpu) return cpu::apply<acc_t<T>>(m, n, program);
+  if (on.backend == Backend::cpu) return cpu::apply<acc_t<T>>(m, n, program, check.operation());
   if constexpr (kOnSm90<T>) {
     sm90::Elementwise<P>::run(m, n, program, on.stream, check.operation());
   } else {

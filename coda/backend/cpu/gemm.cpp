@@ -36,9 +36,7 @@ struct Buffer {
       size = 0;
       data.reset();  // before, so that never both are held
       data = allocate(bytes);
-      if (!data) {
-        throw Error(Status::device_error, "gemm: workspace: could not allocate " + std::to_string(bytes) + " bytes");
-      }
+      if (!data) throw std::bad_alloc();
       size = bytes;
     }
     return data.get();
@@ -80,15 +78,7 @@ class Failure {
     }
   }
   void rethrow() const {
-    if (!error_) return;
-    try {
-      std::rethrow_exception(error_);
-    } catch (const dnnl::error& e) {
-      throw Error(Status::device_error,
-                  std::string("gemm: oneDNN: ") + e.what() + " (status " + std::to_string(e.status) + ")");
-    } catch (const std::bad_alloc&) {
-      throw Error(Status::device_error, "gemm: workspace: out of memory");
-    }
+    if (error_) std::rethrow_exception(error_);
   }
 
  private:
@@ -368,7 +358,14 @@ void run_typed(const GemmCall& c) {
 
 void run(const GemmCall& call) {
   if (call.m <= 0 || call.n <= 0) return;
-  call.a.dtype == DType::fp64 ? run_typed<double>(call) : run_typed<float>(call);
+  try {
+    call.a.dtype == DType::fp64 ? run_typed<double>(call) : run_typed<float>(call);
+  } catch (const dnnl::error& e) {
+    throw Error(Status::device_error,
+                std::string(call.op) + ": oneDNN: " + e.what() + " (status " + std::to_string(e.status) + ")");
+  } catch (const std::bad_alloc&) {
+    throw Error(Status::device_error, std::string(call.op) + ": workspace: out of memory");
+  }
 }
 
 }  // namespace coda::cpu::detail

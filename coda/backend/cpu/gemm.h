@@ -29,6 +29,7 @@ struct Folds {
 };
 
 struct GemmCall {
+  const char* op;  // what errors call it
   Layout layout;
   std::int64_t m, n, k;
   ConstMatrix a, b;
@@ -37,7 +38,7 @@ struct GemmCall {
   const void* program;
   Folds folds;
 };
-/// Throws Error when memory runs out or oneDNN fails. Arguments are taken as checked.
+/// Throws Error(device_error) when memory runs out or oneDNN fails. Arguments are taken as checked.
 void run(const GemmCall& call);
 
 template <class Port>
@@ -85,7 +86,7 @@ GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n,
                   const ConstMatrix& b, const P& program) {
   const std::int64_t tile_n = tile_n_for<Acc>(op, program);
   check_ports(op, program, {m, n, tiles_m(m), (n + tile_n - 1) / tile_n});
-  return {layout, m, n, k, a, b, tile_n, &run_epilogue<Acc, P>, &program, folds_of<Acc>(program)};
+  return {op, layout, m, n, k, a, b, tile_n, &run_epilogue<Acc, P>, &program, folds_of<Acc>(program)};
 }
 
 }  // namespace detail
@@ -94,12 +95,13 @@ GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n,
 /// accumulated in float (double for double). K = 0 gives a product of zeros; M = 0 or N = 0 does nothing.
 /// Results are bitwise the same for any number of threads. The rows of the last, smaller tile, few rows (up to 512 in
 /// bf16, 256 in fp32, 128 else) or tiles (fewer than 16, or 32 where the program folds rows) may take another of
-/// oneDNN's kernels than many, so a row's last bits may depend on M, never on what the other rows hold. Throws
-/// Error(invalid_argument) if the shapes do not fit each other or rows of an output its pitch; what else a port points
-/// to is taken as it is (the checked calls of coda/ops look at all of it). Outputs must not overlap inputs that other
+/// oneDNN's kernels than many, so a row's last bits may depend on M, never on what the other rows hold.
+/// Throws Error(invalid_argument) if the shapes do not fit each other or rows of an output its pitch, and
+/// Error(device_error) if memory runs out; they name `op`. What else a port points to is taken as it is (the checked
+/// calls of coda/ops look at all of it). Outputs must not overlap inputs that other
 /// tiles still read: a residual may be overwritten in place, an operand of the product may not.
 template <class T, class U, Program P>
-void gemm(MatrixOf<T> a, MatrixOf<U> b, const P& program, Layout layout = Layout::nt) {
+void gemm(MatrixOf<T> a, MatrixOf<U> b, const P& program, Layout layout = Layout::nt, const char* op = "gemm") {
   static_assert(is_real<T> && std::is_same_v<std::remove_const_t<T>, std::remove_const_t<U>>,
                 "coda: gemm takes two matrices of bf16, of fp16, of float or of double");
   using Acc = acc_t<T>;
@@ -107,19 +109,19 @@ void gemm(MatrixOf<T> a, MatrixOf<U> b, const P& program, Layout layout = Layout
   const std::int64_t m = a_is_km ? a.cols : a.rows, k = a_is_km ? a.rows : a.cols;
   const std::int64_t n = b_is_kn ? b.cols : b.rows, kb = b_is_kn ? b.rows : b.cols;
   if (k != kb) {
-    throw Error(Status::invalid_argument, "gemm: b: expected an inner dimension of " + std::to_string(k) +
+    throw Error(Status::invalid_argument, std::string(op) + ": b: expected an inner dimension of " + std::to_string(k) +
                                               ", as a has in layout " + name_of(layout) + ", got " +
                                               std::to_string(kb));
   }
-  detail::run(detail::describe<Acc>("gemm", layout, m, n, k, a, b, program));
+  detail::run(detail::describe<Acc>(op, layout, m, n, k, a, b, program));
 }
 
 /// Runs a program with no product: its accumulator is 0, what it works on comes through its ports. Acc is float, or
 /// double where its matrices are. This is how the elementwise kernels of the backward are run.
 template <Scalar Acc, Program P>
-void apply(std::int64_t m, std::int64_t n, const P& program) {
+void apply(std::int64_t m, std::int64_t n, const P& program, const char* op = "apply") {
   const DType t = dtype_of<Acc>;
-  detail::run(detail::describe<Acc>("apply", Layout::nt, m, n, 0, ConstMatrix(nullptr, t, m, 0),
+  detail::run(detail::describe<Acc>(op, Layout::nt, m, n, 0, ConstMatrix(nullptr, t, m, 0),
                                     ConstMatrix(nullptr, t, n, 0), program));
 }
 
