@@ -39,16 +39,19 @@ std::vector<const Entry*> parse_programs(const std::vector<std::string>& names);
 
 /// A number from `least` on. CLI11's own check lets NaN pass, and an infinity is none that a job can use.
 CLI::Validator at_least(int least);
-/// A whole number from `least` on that fits the option's type. CLI11 would take the largest one for a larger one.
+/// A whole number from `least` on that fits the option's type, in decimal. CLI11 would take the largest one for a
+/// larger one, and one that begins with a 0 for an octal one: it is given the number without.
 template <class Integer>
-CLI::Validator whole(Integer least) {
-  const auto check = [least](const std::string& text) -> std::string {
+CLI::Validator whole(Integer least, Integer most = std::numeric_limits<Integer>::max()) {
+  const auto check = [least, most](std::string& text) -> std::string {
     Integer x{};
     const char* end = text.data() + text.size();
     const auto [next, status] = std::from_chars(text.data(), end, x);
-    if (status == std::errc() && next == end && x >= least) return {};
-    return fmt::format("expected a whole number from {} to {}, got `{}`", least, std::numeric_limits<Integer>::max(),
-                       text);
+    if (status != std::errc() || next != end || x < least || x > most) {
+      return fmt::format("expected a whole number from {} to {}, got `{}`", least, most, text);
+    }
+    text = fmt::to_string(x);
+    return {};
   };
   return {check, {}};
 }

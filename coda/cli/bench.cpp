@@ -127,8 +127,6 @@ void refuse(const char* option, bool given, const char* backend) {
 }
 
 void bench(const Arguments& a) {
-  if (a.rounds && *a.rounds < 1)
-    throw CLI::ValidationError("--rounds", fmt::format("expected at least 1, got {}", *a.rounds));
   if (parse_backend(a.backend) == ops::Backend::sm90) {
     refuse("--derivatives", a.derivatives, "cpu");
     for (const DType t : parse_dtypes(a.dtypes))
@@ -179,8 +177,10 @@ void add_bench(CLI::App& app) {
   const auto a = std::make_shared<Arguments>();
   add_case_arguments(*command, *a, "Programs by name, those of the tables that this prints; none: all of them",
                      "cpu: bf16, fp32; sm90: bf16: a list by commas");
-  command->add_option("--rounds", a->rounds,
-                      "Timed calls of each, in turn; medians are shown (cpu: 15; sm90: up to 40, a layer 20)");
+  command
+      ->add_option("--rounds", a->rounds,
+                   "Timed calls of each, in turn; medians are shown (cpu: 15; sm90: up to 40, a layer 20)")
+      ->transform(whole(1));
   command->add_flag("--json", a->as_json, "Print one JSON document");
   command->add_flag("--derivatives", a->derivatives, "cpu: time SwiGLU's derived backward beside one written by hand");
   command

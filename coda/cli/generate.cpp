@@ -95,22 +95,22 @@ void add_generate(CLI::App& app) {
   auto* prompt = command->add_option("-p,--prompt", args->prompt, "Text to continue; its tokens are its bytes");
   command->add_option("--ids", args->ids, "Token numbers to continue, by commas, for models with another tokeniser")
       ->delimiter(',')
-      ->check(whole<std::int32_t>(0))
+      ->transform(whole<std::int32_t>(0))
       ->excludes(prompt);
   command->add_option("-n,--tokens", args->options.tokens, "Tokens to append")
-      ->check(whole<std::int64_t>(0))
+      ->transform(whole<std::int64_t>(0))
       ->capture_default_str();
   command->add_option("-t,--temperature", args->options.sample.temperature, "Randomness; 0 takes the likeliest token")
       ->check(at_least(0))
       ->capture_default_str();
   command->add_option("--top-k", args->options.sample.top_k, "Choose among the k likeliest only; 0: all")
-      ->check(whole<std::int64_t>(0))
+      ->transform(whole<std::int64_t>(0))
       ->capture_default_str();
   command->add_option("--top-p", args->options.sample.top_p, "Choose among the fewest whose probabilities reach p")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--seed", args->options.sample.seed, "The same seed gives the same text")
-      ->check(whole<std::uint64_t>(0))
+      ->transform(whole<std::uint64_t>(0))
       ->capture_default_str();
   command->add_option("--dtype", args->dtype, "bf16, fp16, fp32 or fp64; default: the checkpoint's");
   command->add_option("--logits", args->logits, "Also write the prompt's logits (tokens, vocab) to this .safetensors");

@@ -14,6 +14,7 @@
 
 #include "coda/backend/cpu/gemm.h"
 #include "coda/backend/sm90/device.h"
+#include "coda/cli/arguments.h"
 #include "coda/cli/commands.h"
 #include "coda/cli/explain.h"
 #include "coda/core/build_info.h"
@@ -175,7 +176,7 @@ void add_info(CLI::App& app) {
   command->add_option("--dtype", a->dtype, "With --explain: bf16 or fp16")->needs(question)->capture_default_str();
   command->add_option("--head-dim", a->head_dim, "With --explain: columns of a head, for rotary programs")
       ->needs(question)
-      ->check(CLI::Range(2, 512));
+      ->transform(whole<std::int64_t>(2, 512));
   command->footer(
       "Examples:\n"
       "  coda info --json\n"

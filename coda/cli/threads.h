@@ -7,13 +7,14 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "coda/cli/arguments.h"
 #include "coda/core/types.h"
 
 namespace coda::cli {
 
 inline void add_threads(CLI::App& command, int& threads) {
   command.add_option("--threads", threads, "Threads; 0: all cores. Results are the same for any number")
-      ->check(CLI::Range(0, 4096))
+      ->transform(whole(0, 4096))
       ->capture_default_str();
 }
 inline void set_threads(int threads) {

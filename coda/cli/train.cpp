@@ -155,7 +155,8 @@ void add_train(CLI::App& app) {
   const auto option = [&](const std::string& name, auto& value, const std::string& help) {
     fixed.push_back(command->add_option(name, value, help)->capture_default_str()->group("Model and training"));
     using Value = std::remove_reference_t<decltype(value)>;
-    if constexpr (std::is_integral_v<Value>) fixed.back()->check(whole<Value>(0));
+    if constexpr (std::is_integral_v<Value>) fixed.back()->transform(whole<Value>(0));
+    if constexpr (std::is_floating_point_v<Value>) fixed.back()->check(at_least(name == "--lr-floor" ? -1 : 0));
     return fixed.back();
   };
   command->add_option("--data", t.data, "Text file; its bytes are the tokens");
@@ -193,7 +194,7 @@ void add_train(CLI::App& app) {
   for (CLI::Option* o : fixed) o->excludes(resume);
   command
       ->add_option("--stop-after", args->run.stop_after, "Stop after this many steps, to be resumed; 0: go to the end")
-      ->check(whole<std::int64_t>(0));
+      ->transform(whole<std::int64_t>(0));
   command->add_option("--save-seconds", args->run.save_seconds, "Time between checkpoints")
       ->check(at_least(0))
       ->capture_default_str();
@@ -203,7 +204,7 @@ void add_train(CLI::App& app) {
           "Keep no model; run this many steps with the programs and with the same maths as separate passes, in --dtype "
           "and in fp32 (or bf16; fewer steps of this second type if --minutes is given and is less), print how they "
           "compare, and leave comparison.json in --out if that is given")
-      ->check(whole<std::int64_t>(1))
+      ->transform(whole<std::int64_t>(1))
       ->excludes(resume);
   add_threads(*command, args->threads);
   command->add_flag("--quiet", args->quiet, "No progress");

@@ -225,7 +225,7 @@ void add_verify(CLI::App& app) {
                     "All dtypes that the backend multiplies, all layouts and several shapes, for what is not named");
   command->add_flag("--rows", a->rows, "With --all: print every output, not only the one nearest to its limit");
   command->add_option("--seed", a->seed, "Seed of the random data")
-      ->check(whole<std::uint64_t>(0))
+      ->transform(whole<std::uint64_t>(0))
       ->capture_default_str();
   command->add_flag("--json", a->as_json, "Print one JSON document");
   command->footer(

@@ -84,6 +84,8 @@ TEST(CodaUsage, WrongValueTellsWhatWasExpected) {
   for (const char* seed : {"x", "-1"}) expect_usage_error({"verify", "--seed", seed}, {"--seed", seed});
   expect_usage_error({"bench", "--dtype", "fp16"}, {"--dtype", "expected bf16 or fp32"});
   expect_usage_error({"bench", "--shape", "8x7x8"}, {"--shape", "even N"});
+  expect_usage_error({"bench", "--rounds", "0x2"}, {"--rounds", "0x2"});
+  expect_usage_error({"bench", "--rounds", ""}, {"--rounds"});
   expect_usage_error({"bench", "--rounds", "0"}, {"--rounds"});
   expect_usage_error({"bench", "rms_finalize"}, {"rms_finalize"});
 }
@@ -304,6 +306,7 @@ TEST(CodaVerify, SeedDecidesTheData) {
   };
   EXPECT_EQ(rows("5"), rows("5"));
   EXPECT_NE(rows("5"), rows("6"));
+  EXPECT_EQ(rows("010"), rows("10")) << "not octal";
 }
 
 TEST(CodaVerify, ShapeThatFitsNoProgramIsAnError) {
@@ -370,7 +373,7 @@ TEST(CodaBench, WrongArgumentsForAGpuAreRefusedBeforeItIsLookedFor) {
   refused({"--layout", "tt"}, {"--layout", "`tt`"});
   refused({"--layout", "nn", "--suite", "layer"}, {"--layout", "layer", "`nn`"});
   refused({"gemm", "--suite", "kernels,small"}, {"programs", "small", "`gemm`"});
-  refused({"--rounds", "0"}, {"--rounds", "at least 1"});
+  refused({"--rounds", "0"}, {"--rounds", "a whole number from 1"});
   refused({"--suite", "all", "--out", testing::TempDir() + "one.json"}, {"--out", "folder", "one.json"});
 }
 
