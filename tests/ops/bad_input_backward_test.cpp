@@ -323,6 +323,20 @@ TEST(Overlap, TakesAnyPitchOfOneRow) {
   for (const std::int64_t pitch : {std::int64_t{0}, std::int64_t{4}, std::int64_t{9}, most}) {
     EXPECT_THROW(ops::gemm({.a = a_, .b = b_, .beta = 1, .c = row(1, 9), .out = row(0, pitch)}), Error);
   }
+  // Of operands, too: a single row of the product, and of what it is multiplied with.
+  constexpr std::int64_t kK = 90;
+  std::vector<float> lone(kK, 1), many(84 * kK, 1), sums(84);
+  for (const std::int64_t pitch : {std::int64_t{-5}, std::int64_t{0}, std::int64_t{7}, most}) {
+    const Matrix single(lone.data(), DType::fp32, 1, kK, pitch);
+    std::fill(sums.begin(), sums.end(), 0.F);
+    ops::gemm(
+        {.a = MatrixOf<const float>(many.data(), 84, kK), .b = single, .out = MatrixOf<float>(sums.data(), 84, 1)});
+    EXPECT_EQ(sums, std::vector<float>(84, kK)) << "b with a pitch of " << pitch;
+    std::fill(sums.begin(), sums.end(), 0.F);
+    ops::gemm(
+        {.a = single, .b = MatrixOf<const float>(many.data(), 84, kK), .out = MatrixOf<float>(sums.data(), 1, 84)});
+    EXPECT_EQ(sums, std::vector<float>(84, kK)) << "a with a pitch of " << pitch;
+  }
   // One row between those of a matrix, and across them.
   std::vector<float> wide(4 * 8, 1), four(4, 1);
   const MatrixOf<const float> rows(wide.data(), 4, 2, 8);

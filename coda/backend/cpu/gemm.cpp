@@ -295,10 +295,12 @@ class Shares {
 
 template <class Acc>
 void run_typed(const GemmCall& c) {
-  const Operand a{static_cast<const std::byte*>(c.a.data), c.a.dtype, c.layout == Layout::tn ? 1 : c.a.pitch,
-                  c.layout == Layout::tn ? c.a.pitch : 1};
-  const Operand b{static_cast<const std::byte*>(c.b.data), c.b.dtype, c.layout == Layout::nt ? c.b.pitch : 1,
-                  c.layout == Layout::nt ? 1 : c.b.pitch};
+  // The pitch of a single row means nothing, and may be any number.
+  const auto pitch = [](const ConstMatrix& x) { return x.rows > 1 ? x.pitch : x.cols; };
+  const Operand a{static_cast<const std::byte*>(c.a.data), c.a.dtype, c.layout == Layout::tn ? 1 : pitch(c.a),
+                  c.layout == Layout::tn ? pitch(c.a) : 1};
+  const Operand b{static_cast<const std::byte*>(c.b.data), c.b.dtype, c.layout == Layout::nt ? pitch(c.b) : 1,
+                  c.layout == Layout::nt ? 1 : pitch(c.b)};
   const Plan plan = plan_of(c, a, b);
   Panels pa(a, c.m, c.k, kTileM, plan.a), pb(b, c.n, c.k, c.tile_n, plan.b);
   const std::int64_t count_m = pa.count(), count_n = pb.count();
