@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "coda/core/error.h"
@@ -18,14 +19,16 @@ void visit_master(DType dtype, F&& f) {
   else f(std::type_identity<float>{});
 }
 
-void check_options(const AdamWOptions& o) {
+/// As the state of the parameters, fp32 or fp64, holds them.
+void check_options(const AdamWOptions& o, DType state) {
+  const auto held = [state](double x) { return state == DType::fp64 ? x : static_cast<double>(static_cast<float>(x)); };
   const auto require = [](bool ok, const char* field, const char* expected, double got) {
     if (ok) return;
     throw Error(Status::invalid_argument, fmt::format("adamw: {}: expected {}, got {}", field, expected, got));
   };
-  require(o.beta1 >= 0 && o.beta1 < 1, "beta1", "a number from 0 to below 1", o.beta1);
-  require(o.beta2 >= 0 && o.beta2 < 1, "beta2", "a number from 0 to below 1", o.beta2);
-  require(o.eps > 0 && std::isfinite(o.eps), "eps", "a positive number", o.eps);
+  require(o.beta1 >= 0 && held(o.beta1) < 1, "beta1", "a number from 0 to below 1 in the state's type", o.beta1);
+  require(o.beta2 >= 0 && held(o.beta2) < 1, "beta2", "a number from 0 to below 1 in the state's type", o.beta2);
+  require(held(o.eps) > 0 && std::isfinite(held(o.eps)), "eps", "a positive number in the state's type", o.eps);
   require(o.weight_decay >= 0 && std::isfinite(o.weight_decay), "weight_decay", "at least 0", o.weight_decay);
   require(o.clip_norm >= 0 && std::isfinite(o.clip_norm), "clip_norm", "at least 0", o.clip_norm);
 }
@@ -41,7 +44,7 @@ double gradient_norm(std::span<const ConstVector> gradients) {
 }
 
 AdamW::AdamW(std::vector<Parameter> parameters, const AdamWOptions& options) : options_(options) {
-  check_options(options);
+  check_options(options, DType::fp64);
   for (Parameter& parameter : parameters) {
     const Vector& value = parameter.value;
     if ((!value.data && value.size != 0) || value.dtype > DType::fp64) {
@@ -50,6 +53,7 @@ AdamW::AdamW(std::vector<Parameter> parameters, const AdamWOptions& options) : o
                               value.data ? "data" : "a null pointer", name_of(value.dtype)));
     }
     const DType state = value.dtype == DType::fp64 ? DType::fp64 : DType::fp32;
+    check_options(options, state);
     Slot slot{std::move(parameter), HostTensor(state, {value.size}), HostTensor(state, {value.size}),
               HostTensor(state, {value.size})};
     visit_master(state, [&]<class Real>(std::type_identity<Real>) {
@@ -74,8 +78,9 @@ StepResult AdamW::step(std::span<const ConstVector> gradients, double rate, doub
                               g.data ? "" : "a null pointer to ", g.size, name_of(g.dtype)));
     }
   }
-  if (!(rate >= 0) || !std::isfinite(rate)) {
-    throw Error(Status::invalid_argument, fmt::format("adamw: rate: expected at least 0, got {}", rate));
+  if (!(rate >= 0 && rate <= static_cast<double>(std::numeric_limits<float>::max()))) {
+    throw Error(Status::invalid_argument,
+                fmt::format("adamw: rate: expected a number of fp32, at least 0, got {}", rate));
   }
 
   StepResult result;
@@ -85,7 +90,7 @@ StepResult AdamW::step(std::span<const ConstVector> gradients, double rate, doub
     gradient_scale *= options_.clip_norm / result.gradient_norm;
   }
 
-  ++steps_;
+  const std::int64_t step = steps_ + 1;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     ops::adamw({.master = slot.master.vector(),
@@ -98,9 +103,10 @@ StepResult AdamW::step(std::span<const ConstVector> gradients, double rate, doub
                 .beta2 = options_.beta2,
                 .eps = options_.eps,
                 .weight_decay = slot.parameter.decay ? options_.weight_decay : 0.0,
-                .step = steps_,
+                .step = step,
                 .gradient_scale = gradient_scale});
   }
+  steps_ = step;
   result.applied = true;
   return result;
 }

@@ -51,7 +51,9 @@ json read_header(const InputFile& file, std::uint64_t& data_begin) {
     return true;
   };
   json header = json::parse(text, once, /*allow_exceptions=*/false);
-  if (!header.is_object()) damaged(file.path(), "header: expected a JSON object, got something else");
+  // The parser would skip a byte order mark or blanks, and end at a NUL.
+  const bool plain = !text.empty() && text[0] == '{' && text.find('\0') == std::string::npos;
+  if (!plain || !header.is_object()) damaged(file.path(), "header: expected a JSON object, got something else");
   return header;
 }
 

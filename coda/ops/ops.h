@@ -144,7 +144,7 @@ struct Heads {
 };
 
 /// Fills a table (positions, head_dim), fp32 or fp64, for Heads: angle of pair j at p is p theta^(-2j / head_dim)
-/// (Su et al., arXiv 2104.09864), computed in fp64 and exact to the dtype at any position.
+/// (Su et al., arXiv 2104.09864), computed in fp64 and exact to fp32 at any position.
 void rotary_table(Matrix table, double theta);
 
 /// z = norm(a b) (M, (q+k+v) head_dim); out: q and k heads rotated pairwise, v heads as they are.

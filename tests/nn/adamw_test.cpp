@@ -182,7 +182,10 @@ TEST(AdamW, WrongArgumentsAreNamed) {
   expect_error(Status::invalid_argument, make({.beta1 = 1}), "beta1", "got 1");
   expect_error(Status::invalid_argument, make({.beta2 = -0.5}), "beta2");
   expect_error(Status::invalid_argument, make({.beta2 = 1}), "beta2", "got 1");
+  expect_error(Status::invalid_argument, make({.beta2 = 0.99999999}), "beta2", "in the state's type", "got 0.99999999");
   expect_error(Status::invalid_argument, make({.eps = 0}), "eps");
+  expect_error(Status::invalid_argument, make({.eps = 1e-50}), "eps", "in the state's type");
+  EXPECT_NO_THROW(AdamW({{"w", coda::Vector(HostTensor(DType::fp64, {0}).vector()), true}}, {.beta2 = 0.99999999}));
   expect_error(Status::invalid_argument, make({.weight_decay = std::nan("")}), "weight_decay");
   expect_error(Status::invalid_argument, make({.clip_norm = -1}), "clip_norm");
   expect_error(Status::invalid_argument, make({.clip_norm = HUGE_VAL}), "clip_norm", "got inf");
@@ -200,6 +203,7 @@ TEST(AdamW, WrongArgumentsAreNamed) {
   expect_error(Status::invalid_argument, [&] { adam.step(null, 0.1); }, "gradient of w", "null pointer");
   expect_error(Status::invalid_argument, [&] { adam.step(good, -1); }, "rate");
   expect_error(Status::invalid_argument, [&] { adam.step(good, std::nan("")); }, "rate", "got nan");
+  expect_error(Status::invalid_argument, [&] { adam.step(good, 1e39); }, "rate", "got 1e+39");
   expect_error(Status::invalid_argument, [&] { adam.restore(-1); }, "steps", "got -1");
   EXPECT_EQ(adam.steps(), 0);
 }

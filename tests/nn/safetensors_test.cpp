@@ -117,6 +117,8 @@ TEST(Safetensors, DamagedHeadersAreNamed) {
   const Case cases[] = {
       {"", 0, bad, "JSON object"},
       {"[]", 0, bad, "JSON object"},
+      {" {}", 0, bad, "JSON object"},
+      {std::string("{}\0{", 4), 0, bad, "JSON object"},
       {"{\"t\":", 0, bad, "JSON object"},
       {one("3"), 0, bad, "expected an object"},
       {one(R"({"shape":[1],"data_offsets":[0,4]})"), 4, bad, "dtype"},
