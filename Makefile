@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
-JOBS ?= $(shell nproc)
+JOBS ?= $(shell env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
 VENV := .deps/venv/bin
 CUDA_MINUTES ?= 60
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)

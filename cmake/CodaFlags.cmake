@@ -1,6 +1,6 @@
 # How every target of the project is compiled, and the options that change it.
 
-if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug, RelWithDebInfo or MinSizeRel" FORCE)
 endif()
 
@@ -29,8 +29,8 @@ set(CODA_CPU_FLAGS -fno-math-errno -fno-trapping-math)
 if(CODA_CPU_ARCH)
   list(PREPEND CODA_CPU_FLAGS -march=${CODA_CPU_ARCH})
 endif()
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC notes that 64-byte vectors once had another calling convention; all here are built by one compiler.
+if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  # They note that wide vectors have another calling convention elsewhere; all here are built by one compiler.
   list(APPEND CODA_CPU_FLAGS -Wno-psabi)
 endif()
 add_library(coda_abi INTERFACE)
@@ -65,6 +65,8 @@ function(coda_warnings target)
             $<$<COMPILE_LANGUAGE:CXX>:-Wshadow>
             # GCC 12 sees an overlap in every `std::string + "literal"` (its bug 105651).
             $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
+            # Members that only a build with CUDA reads.
+            $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unused-private-field>
             "$<$<COMPILE_LANGUAGE:CXX>:${werror}>"
             # nvcc's own generated host code is neither pedantic nor free of shadowing.
             "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>"

@@ -5,7 +5,8 @@
 #              MINUTES=<number>    for all of it, about; default: 3. A slow machine trains fewer steps.
 set -euo pipefail
 readonly here=$PWD
-cd "$(dirname "$0")/.."
+CDPATH="" cd "$(dirname "$0")/.."
+export LC_ALL=C  # numbers have a point
 from_here() { [[ $1 == /* ]] && printf '%s' "$1" || printf '%s' "$here/$1"; }
 
 coda=${1:+$(from_here "$1")}
@@ -23,7 +24,7 @@ fail() {
 part() { awk -v m="$minutes" -v p="$1" 'BEGIN { printf "%.3f", m * p }'; }
 
 [[ -x $coda ]] || fail "$coda: expected the command coda, built; \`make demo\` builds it"
-[[ $minutes =~ ^[0-9]*\.?[0-9]+$ ]] || fail "MINUTES: expected a number, got $minutes"
+[[ $minutes =~ ^[0-9]*\.?[0-9]+$ && $(part 0.4) != 0.000 ]] || fail "MINUTES: expected a number above 0.001, got $minutes"
 mkdir -p "$out"
 
 if [[ -n ${DATA:-} ]]; then

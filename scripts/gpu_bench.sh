@@ -8,7 +8,7 @@
 #     --quick: 2048, 4096 and 8192 only, and the host's time, in less than a minute
 # CODA_PREBUILT=1: run build/cuda as it is. CODA_COMMIT: what was measured, where that is no git checkout.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+CDPATH="" cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/local/cuda/bin"
 
 command -v nvidia-smi >/dev/null || {

@@ -14,7 +14,7 @@
 # CODA_PREBUILT=1: run build/cuda as it is. CODA_COMMIT: what was tested, where that is no git checkout. Logs lie in
 # build/cuda/.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+CDPATH="" cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/local/cuda/bin"
 # The CPU's side of a test is short: few threads that wait asleep, beside those of other tests.
 export OMP_WAIT_POLICY=passive OMP_NUM_THREADS=${OMP_NUM_THREADS:-4}

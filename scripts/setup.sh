@@ -3,7 +3,7 @@
 # usage: scripts/setup.sh [build] [python] [cuda] [lint] [hf]     (default: build python cuda)
 # Safe to run again: what is there already costs a fraction of a second.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+CDPATH="" cd "$(dirname "$0")/.."
 
 readonly build_packages=(
   g++ cmake ninja-build ccache ca-certificates

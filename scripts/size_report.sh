@@ -2,7 +2,7 @@
 # What the device code weighs: kernels, the most registers and the bytes of each compiled .cu file, and of the library.
 # usage: size_report.sh [BUILD]     (default: build/cuda)
 set -euo pipefail
-cd "$(dirname "$0")/.."
+CDPATH="" cd "$(dirname "$0")/.."
 build=${1:-build/cuda}
 
 mapfile -t reports < <(find "$build" -name '*.cu.o.ptxas' | sort)
