@@ -1,7 +1,11 @@
 # How every target of the project is compiled, and the options that change it.
 
-if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug, RelWithDebInfo or MinSizeRel" FORCE)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  if(PROJECT_IS_TOP_LEVEL)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug, RelWithDebInfo or MinSizeRel" FORCE)
+  else()
+    set(CMAKE_BUILD_TYPE Release)  # of the targets here alone
+  endif()
 endif()
 
 set(CODA_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, such as address,undefined")
