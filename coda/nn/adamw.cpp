@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "coda/core/error.h"
@@ -19,18 +18,25 @@ void visit_master(DType dtype, F&& f) {
   else f(std::type_identity<float>{});
 }
 
-/// As the state of the parameters, fp32 or fp64, holds them.
-void check_options(const AdamWOptions& o, DType state) {
-  const auto held = [state](double x) { return state == DType::fp64 ? x : static_cast<double>(static_cast<float>(x)); };
-  const auto require = [](bool ok, const char* field, const char* expected, double got) {
-    if (ok) return;
-    throw Error(Status::invalid_argument, fmt::format("adamw: {}: expected {}, got {}", field, expected, got));
-  };
-  require(o.beta1 >= 0 && held(o.beta1) < 1, "beta1", "a number from 0 to below 1 in the state's type", o.beta1);
-  require(o.beta2 >= 0 && held(o.beta2) < 1, "beta2", "a number from 0 to below 1 in the state's type", o.beta2);
-  require(held(o.eps) > 0 && std::isfinite(held(o.eps)), "eps", "a positive number in the state's type", o.eps);
-  require(o.weight_decay >= 0 && std::isfinite(o.weight_decay), "weight_decay", "at least 0", o.weight_decay);
-  require(o.clip_norm >= 0 && std::isfinite(o.clip_norm), "clip_norm", "at least 0", o.clip_norm);
+/// A step's numbers; of which matrices is for the caller to say.
+ops::AdamW numbers(const AdamWOptions& o, double rate, std::int64_t step, double gradient_scale) {
+  return {.master = {},
+          .m = {},
+          .v = {},
+          .rate = rate,
+          .beta1 = o.beta1,
+          .beta2 = o.beta2,
+          .eps = o.eps,
+          .weight_decay = o.weight_decay,
+          .step = step,
+          .gradient_scale = gradient_scale};
+}
+/// Throws for what a state of this type, fp32 or fp64, cannot hold, by a step of nothing.
+void check_numbers(ops::AdamW call, DType state) {
+  const Vector nothing(nullptr, state, 0);
+  call.master = call.m = call.v = nothing;
+  call.gradient = nothing;
+  ops::adamw(call);
 }
 
 }  // namespace
@@ -44,7 +50,11 @@ double gradient_norm(std::span<const ConstVector> gradients) {
 }
 
 AdamW::AdamW(std::vector<Parameter> parameters, const AdamWOptions& options) : options_(options) {
-  check_options(options, DType::fp64);
+  if (!(options.clip_norm >= 0 && std::isfinite(options.clip_norm))) {
+    throw Error(Status::invalid_argument,
+                fmt::format("adamw: clip_norm: expected a number of at least 0, got {}", options.clip_norm));
+  }
+  check_numbers(numbers(options, 0, 1, 1), DType::fp64);
   for (Parameter& parameter : parameters) {
     const Vector& value = parameter.value;
     if ((!value.data && value.size != 0) || value.dtype > DType::fp64) {
@@ -53,7 +63,7 @@ AdamW::AdamW(std::vector<Parameter> parameters, const AdamWOptions& options) : o
                               value.data ? "data" : "a null pointer", name_of(value.dtype)));
     }
     const DType state = value.dtype == DType::fp64 ? DType::fp64 : DType::fp32;
-    check_options(options, state);
+    check_numbers(numbers(options, 0, 1, 1), state);
     Slot slot{std::move(parameter), HostTensor(state, {value.size}), HostTensor(state, {value.size}),
               HostTensor(state, {value.size})};
     visit_master(state, [&]<class Real>(std::type_identity<Real>) {
@@ -78,10 +88,9 @@ StepResult AdamW::step(std::span<const ConstVector> gradients, double rate, doub
                               g.data ? "" : "a null pointer to ", g.size, name_of(g.dtype)));
     }
   }
-  if (!(rate >= 0 && rate <= static_cast<double>(std::numeric_limits<float>::max()))) {
-    throw Error(Status::invalid_argument,
-                fmt::format("adamw: rate: expected a number of fp32, at least 0, got {}", rate));
-  }
+  // Before anything changes; clipping makes the scale no larger.
+  for (const Slot& slot : slots_)
+    check_numbers(numbers(options_, rate, steps_ + 1, gradient_scale), slot.master.dtype());
 
   StepResult result;
   result.gradient_norm = gradient_norm(gradients) * std::abs(gradient_scale);
@@ -90,23 +99,16 @@ StepResult AdamW::step(std::span<const ConstVector> gradients, double rate, doub
     gradient_scale *= options_.clip_norm / result.gradient_norm;
   }
 
-  const std::int64_t step = steps_ + 1;
+  const ops::AdamW call = numbers(options_, rate, steps_ + 1, gradient_scale);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
-    ops::adamw({.master = slot.master.vector(),
-                .m = slot.m.vector(),
-                .v = slot.v.vector(),
-                .weight = slot.parameter.value,
-                .gradient = gradients[i],
-                .rate = rate,
-                .beta1 = options_.beta1,
-                .beta2 = options_.beta2,
-                .eps = options_.eps,
-                .weight_decay = slot.parameter.decay ? options_.weight_decay : 0.0,
-                .step = step,
-                .gradient_scale = gradient_scale});
+    ops::AdamW one = call;
+    one.master = slot.master.vector(), one.m = slot.m.vector(), one.v = slot.v.vector();
+    one.weight = slot.parameter.value, one.gradient = gradients[i];
+    if (!slot.parameter.decay) one.weight_decay = 0;
+    ops::adamw(one);
   }
-  steps_ = step;
+  ++steps_;
   result.applied = true;
   return result;
 }

@@ -176,15 +176,26 @@ TEST(AdamW, RestoreContinuesBitwise) {
   EXPECT_TRUE(same_bits(straight.slots()[0].v, resumed.slots()[0].v));
 }
 
+TEST(AdamW, AStepThatOneStateCannotHoldChangesNone) {
+  HostTensor wide(DType::fp64, {1}), narrow(DType::fp32, {1}), gradient(DType::fp32, {1});
+  wide.values<double>()[0] = 1, narrow.values<float>()[0] = 1, gradient.values<float>()[0] = 1;
+  AdamW adam({{"wide", wide.vector(), false}, {"narrow", narrow.vector(), false}}, {});
+  const ConstVector gradients[] = {gradient.vector(), gradient.vector()};
+  EXPECT_THROW(adam.step(gradients, 1e39), coda::Error);
+  EXPECT_EQ(wide.values<double>()[0], 1);
+  EXPECT_EQ(narrow.values<float>()[0], 1);
+  EXPECT_EQ(adam.steps(), 0);
+}
+
 TEST(AdamW, WrongArgumentsAreNamed) {
   HostTensor w(DType::fp32, {4}), ints(DType::int32, {4}), five(DType::fp32, {5});
   const auto make = [&](AdamWOptions o) { return [&w, o] { AdamW adam({{"w", w.vector(), true}}, o); }; };
   expect_error(Status::invalid_argument, make({.beta1 = 1}), "beta1", "got 1");
   expect_error(Status::invalid_argument, make({.beta2 = -0.5}), "beta2");
   expect_error(Status::invalid_argument, make({.beta2 = 1}), "beta2", "got 1");
-  expect_error(Status::invalid_argument, make({.beta2 = 0.99999999}), "beta2", "in the state's type", "got 0.99999999");
+  expect_error(Status::invalid_argument, make({.beta2 = 0.99999999}), "beta2", "in fp32", "got 0.99999999");
   expect_error(Status::invalid_argument, make({.eps = 0}), "eps");
-  expect_error(Status::invalid_argument, make({.eps = 1e-50}), "eps", "in the state's type");
+  expect_error(Status::invalid_argument, make({.eps = 1e-50}), "eps", "in fp32");
   EXPECT_NO_THROW(AdamW({{"w", coda::Vector(HostTensor(DType::fp64, {0}).vector()), true}}, {.beta2 = 0.99999999}));
   expect_error(Status::invalid_argument, make({.weight_decay = std::nan("")}), "weight_decay");
   expect_error(Status::invalid_argument, make({.clip_norm = -1}), "clip_norm");
@@ -204,6 +215,7 @@ TEST(AdamW, WrongArgumentsAreNamed) {
   expect_error(Status::invalid_argument, [&] { adam.step(good, -1); }, "rate");
   expect_error(Status::invalid_argument, [&] { adam.step(good, std::nan("")); }, "rate", "got nan");
   expect_error(Status::invalid_argument, [&] { adam.step(good, 1e39); }, "rate", "got 1e+39");
+  expect_error(Status::invalid_argument, [&] { adam.step(good, 0.1, 1e39); }, "gradient_scale", "in fp32", "got 1e+39");
   expect_error(Status::invalid_argument, [&] { adam.restore(-1); }, "steps", "got -1");
   EXPECT_EQ(adam.steps(), 0);
 }
