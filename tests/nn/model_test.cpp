@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <omp.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -19,6 +17,7 @@
 #include "coda/nn/unfused.h"
 #include "tests/nn/scratch.h"
 #include "tests/nn/tiny_model.h"
+#include "tests/support/full_memory.h"
 
 namespace coda::nn {
 namespace {
@@ -131,25 +130,6 @@ TEST(ModelPromise, BatchesOfOtherSizesDoNotDisturbEachOther) {
   EXPECT_EQ(model.loss(small), expected);
 }
 
-/// While it lives, the process gets no more than `bytes` of address space on top of what it has.
-class FullMemory {
- public:
-  explicit FullMemory(rlim_t bytes) {
-    ::getrlimit(RLIMIT_AS, &before_);
-    rlim_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    rlimit limit = before_;
-    limit.rlim_cur = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + bytes;
-    ::setrlimit(RLIMIT_AS, &limit);
-  }
-  FullMemory(const FullMemory&) = delete;
-  FullMemory& operator=(const FullMemory&) = delete;
-  ~FullMemory() { ::setrlimit(RLIMIT_AS, &before_); }
-
- private:
-  rlimit before_{};
-};
-
 TEST(ModelPromise, ABatchThatMemoryHasNoRoomForDisturbsNoOther) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's allocator ends the process";
@@ -162,7 +142,7 @@ TEST(ModelPromise, ABatchThatMemoryHasNoRoomForDisturbsNoOther) {
   for (Network* network : std::initializer_list<Network*>{&model, &unfused}) {
     const double expected = network->loss(small);
     {
-      const FullMemory full(rlim_t{32} << 20);
+      const test::FullMemory full(rlim_t{32} << 20);
       EXPECT_THROW(network->loss(large), std::bad_alloc);
       EXPECT_EQ(network->loss(small), expected);
     }
