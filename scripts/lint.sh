@@ -8,7 +8,7 @@ shellcheck .ci/run scripts/*.sh cmake/*.sh
 
 # GCC's flags that clang does not know are no finding, and clang's own warnings are not what .clang-tidy asks for.
 log=build/cpu/clang-tidy.log
-run-clang-tidy -quiet -p build/cpu -j "${JOBS:-$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)}" \
+run-clang-tidy -quiet -p build/cpu -j "${JOBS:-$(nproc)}" \
   -extra-arg=-Wno-unknown-warning-option -extra-arg=-Wno-error "^$PWD/(coda|examples)/.*\.cpp\$" >"$log" 2>&1 || {
   sed -i 's/\x1b\[[0-9;]*m//g' "$log"
   grep -E -A6 'warning:|error:' "$log" >&2 || cat "$log" >&2

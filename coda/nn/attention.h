@@ -11,8 +11,8 @@ namespace coda::nn {
 /// out = softmax(q k^T / sqrt(head_dim)) v for each sequence and head. Query head h reads key and value head
 /// h / (heads / kv_heads). Each sequence has q.rows / batch queries and k.rows / batch keys, at least as many; the last
 /// query sees all keys, the one before it all but one, and so on: what it does not see has a weight of 0, so that a
-/// value there that is infinite or NaN may give NaN. Matrices are bf16, fp16, fp32 or fp64, all alike, and
-/// may be column slices of one buffer; lse has the statistics' type. Bitwise the same for any number of threads.
+/// value there that is infinite or NaN may give NaN. Matrices are bf16, fp16, fp32 or fp64, all alike, and may be
+/// column slices of one buffer; lse has the statistics' type. Bitwise the same for any number of threads.
 struct Attention {
   std::int64_t batch = 1, heads = 1, kv_heads = 1, head_dim = 0;
   ConstMatrix q;     // (batch·queries, heads·head_dim)

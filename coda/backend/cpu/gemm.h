@@ -98,8 +98,8 @@ GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n,
 /// oneDNN's kernels than many, so a row's last bits may depend on M, never on what the other rows hold.
 /// Throws Error(invalid_argument) if the shapes do not fit each other or rows of an output its pitch, and
 /// Error(device_error) if memory runs out; they name `op`. What else a port points to is taken as it is (the checked
-/// calls of coda/ops look at all of it). Outputs must not overlap inputs that other
-/// tiles still read: a residual may be overwritten in place, an operand of the product may not.
+/// calls of coda/ops look at all of it). Outputs must not overlap inputs that other tiles still read: a residual may be
+/// overwritten in place, an operand of the product may not.
 template <class T, class U, Program P>
 void gemm(MatrixOf<T> a, MatrixOf<U> b, const P& program, Layout layout = Layout::nt, const char* op = "gemm") {
   static_assert(is_real<T> && std::is_same_v<std::remove_const_t<T>, std::remove_const_t<U>>,

@@ -205,7 +205,7 @@ struct Explanation {
 Explanation explain(std::string_view program, DType dtype, Layout layout, std::int64_t m, std::int64_t n,
                     std::int64_t k, std::int64_t head_dim, const Chip& device);
 
-/// The entry that says by which of cuBLASLt's algorithms a product in no fused kernel runs that writes `out`.
+/// The entry that says by which of cuBLASLt's algorithms a product runs that writes `out`, where no fused kernel does.
 /// Null if it was not measured, or not with `cublaslt`, that library's version (empty: any): its heuristic decides.
 const Entry* find_product(DType out, Layout layout, std::int64_t m, std::int64_t n, std::int64_t k, const Chip& device,
                           std::string_view cublaslt);
