@@ -5,6 +5,7 @@
 // backend gives each thread a copy of the program, resets these values when a tile begins and writes them when it ends.
 #pragma once
 
+#include <limits>
 #include <string>
 
 #include "coda/core/error.h"
@@ -185,6 +186,13 @@ struct OnlineLse {
   OnlineLse(MatrixOf<Acc> max_, MatrixOf<Acc> sum_)
       : max(max_.data), sum(sum_.data), pitch(detail::common_pitch("OnlineLse", max_, sum_)) {}
 };
+
+/// What to subtract before exp. While all values are -inf it is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be
+/// NaN.
+template <class S>
+CODA_FN S lse_shift(S max) {
+  return select(max <= S(-std::numeric_limits<float>::infinity()), S(0.f), max);
+}
 
 /// A row's integer (token, target, position), int32 or int64. Absent: the row's own number.
 struct IndexVector {

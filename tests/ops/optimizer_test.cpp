@@ -98,6 +98,26 @@ TEST(Optimizer, squared_norm_accumulates_in_fp64) {
   }
 }
 
+/// 1 - beta in fp32 from a beta in fp32 would be 9e-5 of itself off.
+TEST(Optimizer, what_a_step_adds_to_the_moments_is_rounded_once) {
+  const double beta1 = 0.999, beta2 = 0.9999;
+  auto master = guarded_vector<float>({1}), m = guarded_vector<float>({0}), v = guarded_vector<float>({0});
+  auto gradient = guarded_vector<float>({1});
+  auto weight = guarded_vector<float>({0});
+  ops::adamw({.master = master.any_vector(),
+              .m = m.any_vector(),
+              .v = v.any_vector(),
+              .weight = weight.any_vector(),
+              .gradient = gradient.any_vector(),
+              .rate = 0.125,
+              .beta1 = beta1,
+              .beta2 = beta2,
+              .eps = 1e-12});
+  EXPECT_FLOAT_EQ(static_cast<float>(m.get(0, 0)), static_cast<float>(1 - beta1));
+  EXPECT_FLOAT_EQ(static_cast<float>(v.get(0, 0)), static_cast<float>(1 - beta2));
+  EXPECT_NEAR(master.get(0, 0), 1 - 0.125, 1e-6) << "the first step is as long as the rate";
+}
+
 struct State {
   Guarded<float> master, m, v, gradient;
   Guarded<bf16> weight;

@@ -85,7 +85,7 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   CODA_FN void end(const OnlineLse<Acc>& p) const {
     if (!p.max) return;
     const Acc m = fold_lanes(lse_max_, [](auto a, auto b) { return Max::fold(a, b); });
-    const scalar s = lse_sum_ * exp(lse_max_ - shift_of(scalar(m)));
+    const scalar s = lse_sum_ * exp(lse_max_ - lse_shift(scalar(m)));
     p.max[row_ * p.pitch + geometry_.tile_n] = m;
     p.sum[row_ * p.pitch + geometry_.tile_n] = fold_lanes(s, [](auto a, auto b) { return a + b; });
   }
@@ -225,7 +225,7 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     const fragment<W> x = masked(f, -std::numeric_limits<Acc>::infinity());
     scalar m = lse_max_;
     CODA_UNROLL for (int i = 0; i < x.count; ++i) m = Max::fold(m, x.v[i]);
-    const scalar shift = shift_of(m);
+    const scalar shift = lse_shift(m);
     scalar s = lse_sum_ * exp(lse_max_ - shift);
     CODA_UNROLL for (int i = 0; i < x.count; ++i) s = s + exp(x.v[i] - shift);
     lse_max_ = m;
@@ -262,11 +262,6 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   CODA_FN std::int64_t place_of(const IndexVector& index, std::int64_t first_column) const {
     const std::int64_t first = first_column + col_, column = index[row_];
     return column >= first && column - first < valid_ ? column - first : -1;
-  }
-  /// What to subtract before exp. While all values are -inf it is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be
-  /// NaN.
-  static CODA_FN scalar shift_of(scalar m) {
-    return select(m <= scalar(-std::numeric_limits<Acc>::infinity()), scalar(Acc(0)), m);
   }
   template <Width W>
   static CODA_FN std::int64_t scaled(std::int64_t columns) {

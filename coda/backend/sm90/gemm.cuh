@@ -69,21 +69,21 @@ void prepare(const Call& call, const Device& device) {
   ready.store(true, std::memory_order_release);
 }
 
-/// A row pitch in bytes as the copy engine takes it; that of a single row is never used.
-constexpr std::int64_t pitch_bytes(std::int64_t rows, std::int64_t pitch, std::int64_t element) {
-  return rows > 1 ? pitch * element : (pitch * element + 15) / 16 * 16;
+/// A row pitch in bytes as the copy engine takes it; that of a single row means nothing.
+constexpr std::int64_t pitch_bytes(std::int64_t rows, std::int64_t cols, std::int64_t pitch, std::int64_t element) {
+  return rows > 1 ? pitch * element : (cols * element + 15) / 16 * 16;
 }
 
-/// Address and byte pitch of a carried port; null if it is absent in this call.
-template <int Number, class Program>
-std::pair<void*, std::int64_t> carried_matrix(const Program& program, std::int64_t rows) {
+/// Address and byte pitch of a carried port, which has `cols` words in a row; null if it is absent in this call.
+template <int Number, int WordBytes, class Program>
+std::pair<void*, std::int64_t> carried_matrix(const Program& program, std::int64_t rows, std::int64_t cols) {
   std::pair<void*, std::int64_t> found{nullptr, 16};
   visit_port<Number>(program, [&](const auto& port) {
     if constexpr (requires { port.width, port.pitch; }) {
-      using Element = std::remove_pointer_t<decltype(port.data)>;
+      constexpr std::int64_t kElement = sizeof(*port.data), kInWord = WordBytes / kElement;
       if (port.data)
         found = {const_cast<void*>(static_cast<const void*>(port.data)),
-                 pitch_bytes(rows, port.pitch, sizeof(Element))};
+                 pitch_bytes(rows, cols * kInWord, port.pitch, kElement)};
     }
   });
   return found;
@@ -112,21 +112,22 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
   using Types = KernelTypes<T, Program, Absent, L, Config>;
   using Kernel = typename Types::Kernel;
   const auto operand_map = [&](const MatrixOf<const T>& x, int box_rows) {
-    return tensor_map<sizeof(T)>(call, const_cast<T*>(x.data), x.rows, x.cols, pitch_bytes(x.rows, x.pitch, sizeof(T)),
-                                 box_rows, Kernel::kBoxColumns, Config::kSplitsK);
+    return tensor_map<sizeof(T)>(call, const_cast<T*>(x.data), x.rows, x.cols,
+                                 pitch_bytes(x.rows, x.cols, x.pitch, sizeof(T)), box_rows, Kernel::kBoxColumns,
+                                 Config::kSplitsK);
   };
   using Epilogue = typename Types::Epilogue;
   typename Epilogue::Params epilogue{};
   epilogue.program = program;
   epilogue.rows = static_cast<int>(call.m), epilogue.cols = static_cast<int>(call.n);
-  if (auto [d, pitch] = carried_matrix<Epilogue::kD.port>(program, call.m); d) {
+  if (auto [d, pitch] = carried_matrix<Epilogue::kD.port, Epilogue::kD.bytes()>(program, call.m, call.n); d) {
     epilogue.d =
         tensor_map<Epilogue::kD.bytes()>(call, d, call.m, call.n, pitch, Epilogue::SlabD::kRows, Config::kSubtileN);
     epilogue.stores = true;
   }
   Epilogue::each_load([&]<int Number>() {
     constexpr Carried kLoad = Epilogue::kC.port[Number];
-    const auto [c, pitch] = carried_matrix<kLoad.port>(program, call.m);
+    const auto [c, pitch] = carried_matrix<kLoad.port, kLoad.bytes()>(program, call.m, call.n);
     epilogue.loads[Number] = c != nullptr;
     // The copy engine wants some matrix in the place of one that is absent; nothing inside of it is read.
     epilogue.c[Number] =

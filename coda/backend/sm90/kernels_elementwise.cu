@@ -78,10 +78,10 @@ struct MaskedDloss {
   }
 };
 
-/// Rows that follow each other without a gap are one long row.
+/// Rows that follow each other without a gap in all of them become one long row, whose pitch means nothing.
 template <class... M>
-bool is_contiguous(const M&... x) {
-  return ((x.rows <= 1 || x.pitch == x.cols) && ...);
+void join_rows(M&... x) {
+  if (((x.rows <= 1 || x.pitch == x.cols) && ...)) ((x.cols *= x.rows, x.rows = 1), ...);
 }
 
 // ---- AdamW
@@ -191,19 +191,20 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void cast(const char* op, const ConstMatrix& in, const Matrix& out, float scale, void* stream) {
-  const Launch launch(op, out.rows, out.cols, stream);
-  if (out.rows <= 0 || out.cols <= 0) return;
-  const bool one_row = is_contiguous(in, out);
-  const std::int64_t rows = one_row ? 1 : out.rows, cols = one_row ? out.rows * out.cols : out.cols;
-  detail::with_type(launch, "in", in.dtype, [&](auto from) {
-    detail::with_type(launch, "out", out.dtype, [&](auto to) {
-      using In = decltype(from);
-      using Out = decltype(to);
+void cast(const char* op, const ConstMatrix& from, const Matrix& to, float scale, void* stream) {
+  const Launch launch(op, to.rows, to.cols, stream);
+  if (to.rows <= 0 || to.cols <= 0) return;
+  ConstMatrix in = from;
+  Matrix out = to;
+  join_rows(in, out);
+  detail::with_type(launch, "in", in.dtype, [&](auto in_type) {
+    detail::with_type(launch, "out", out.dtype, [&](auto out_type) {
+      using In = decltype(in_type);
+      using Out = decltype(out_type);
       const auto run = [&]<int C>(std::integral_constant<int, C>) {
         const Cast<In, Out, C> kernel{static_cast<const In*>(in.data), static_cast<Out*>(out.data), in.pitch, out.pitch,
                                       scale};
-        detail::launch_elementwise(launch, kernel, rows, cols);
+        detail::launch_elementwise(launch, kernel, out.rows, out.cols);
       };
       // One store of 16 bytes a chunk: lanes that each stored two of them would leave every sector half written.
       constexpr int kStored = 16 / static_cast<int>(sizeof(Out));
@@ -213,16 +214,16 @@ void cast(const char* op, const ConstMatrix& in, const Matrix& out, float scale,
   });
 }
 
-void fill(const char* op, const Matrix& out, double value, void* stream) {
-  const Launch launch(op, out.rows, out.cols, stream);
-  if (out.rows <= 0 || out.cols <= 0) return;
-  const bool one_row = is_contiguous(out);
-  const std::int64_t rows = one_row ? 1 : out.rows, cols = one_row ? out.rows * out.cols : out.cols;
+void fill(const char* op, const Matrix& to, double value, void* stream) {
+  const Launch launch(op, to.rows, to.cols, stream);
+  if (to.rows <= 0 || to.cols <= 0) return;
+  Matrix out = to;
+  join_rows(out);
   detail::with_type(launch, "out", out.dtype, [&](auto type) {
     using T = decltype(type);
     const auto run = [&]<int C>(std::integral_constant<int, C>) {
       const Fill<T, C> kernel{static_cast<T*>(out.data), out.pitch, T(static_cast<float>(value))};
-      detail::launch_elementwise(launch, kernel, rows, cols);
+      detail::launch_elementwise(launch, kernel, out.rows, out.cols);
     };
     constexpr int kStored = 16 / static_cast<int>(sizeof(T));
     is_aligned(out, 16) ? run(std::integral_constant<int, kStored>()) : run(std::integral_constant<int, 1>());

@@ -206,9 +206,6 @@ struct LayerNormFinalize {
   }
 };
 
-/// While all maxima are -inf the shift is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be NaN.
-CODA_KERNEL_FN float shift_of(float max) { return max == -INFINITY ? 0.f : max; }
-
 /// One pass, rescaled once per batch of loads; a NaN in max reaches the total through exp. Single elements: a
 /// vocabulary's number of tiles leaves rows unaligned.
 template <bool Smoothing>
@@ -247,7 +244,7 @@ struct LseFinalize {
     float top = s.top;  // what is loaded in place of columns that are not there does not change the maximum
 #pragma unroll
     for (int u = 0; u < U; ++u) top = fmaxf(top, x[u].max);
-    const float shift = shift_of(top);
+    const float shift = lse_shift(top);
     s.total *= expf(s.top - shift);
     s.top = top;
 #pragma unroll
@@ -258,7 +255,7 @@ struct LseFinalize {
   }
   template <int N>
   CODA_KERNEL_FN Total reduce(const State& s) const {
-    const float shift = shift_of(max_lanes<N>(s.top));
+    const float shift = lse_shift(max_lanes<N>(s.top));
     const double total = sum_lanes<N>(static_cast<double>(s.total) * static_cast<double>(expf(s.top - shift)));
     return {shift, total, Smoothing ? sum_lanes<N>(s.logits) : 0};
   }

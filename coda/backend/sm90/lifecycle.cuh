@@ -137,8 +137,9 @@ struct Lifecycle {
   template <class P>
   CODA_DEVICE void read_index(const P& p, const IndexVector& index, std::int64_t first) const {
     each_index(index, [&](int s, std::int64_t i) {
-      i -= first;
-      p.reg[s] = i == static_cast<int>(i) ? static_cast<int>(i) : -1;  // no matrix has such a column or row
+      constexpr std::uint64_t kMost = std::numeric_limits<int>::max();
+      const std::uint64_t x = static_cast<std::uint64_t>(i) - static_cast<std::uint64_t>(first);
+      p.reg[s] = x <= kMost ? static_cast<int>(x) : -1;  // no matrix has such a column or row
     });
   }
   /// f(slot, index of its row, or of the last one), once all were asked for.

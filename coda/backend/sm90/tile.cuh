@@ -19,9 +19,6 @@ struct Position {
   int slot_rows = 0;    // of runs: from a row of the thread to its next one
 };
 
-/// While all values are -inf the shift is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be NaN.
-CODA_DEVICE float lse_shift(float max) { return max == -std::numeric_limits<float>::infinity() ? 0.f : max; }
-
 /// (n, mean, m2) of two sets that do not overlap, after Chan, Golub and LeVeque.
 CODA_DEVICE void merge_moments(float* into, float n, float mean, float m2) {
   const float total = into[0] + n, delta = mean - into[1];

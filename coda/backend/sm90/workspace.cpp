@@ -28,12 +28,13 @@ cudaMemPool_t make_pool(int device, const char* op, std::size_t bytes) {
   cudaMemPool_t pool = nullptr;
   check_pool(cudaMemPoolCreate(&pool, &properties), op, bytes, "cudaMemPoolCreate");
   std::uint64_t keep = UINT64_MAX;
-  check_pool(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), op, bytes,
-             "cudaMemPoolSetAttribute");
   // Else the driver may make one stream wait for another only to reuse its memory.
   int wait_for_others = 0;
-  check_pool(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &wait_for_others), op, bytes,
-             "cudaMemPoolSetAttribute");
+  cudaError_t status = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep);
+  if (status == cudaSuccess)
+    status = cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &wait_for_others);
+  if (status != cudaSuccess) detail::forget(cudaMemPoolDestroy(pool));
+  check_pool(status, op, bytes, "cudaMemPoolSetAttribute");
   return pool;
 }
 
