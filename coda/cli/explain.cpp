@@ -50,6 +50,9 @@ Question parse(const ExplainArguments& a) {
     throw CLI::ValidationError(
         "--explain",
         fmt::format("expected an even N for {}, which works on pairs of columns, got {}", q.program, q.shape.n));
+  if (q.program.find("rope") != std::string::npos && a.head_dim % 2 != 0)
+    throw CLI::ValidationError(
+        "--head-dim", fmt::format("expected an even number, as rotations are of pairs of columns, got {}", a.head_dim));
   q.dtype = parse_dtypes({a.dtype}).front();
   if (size_of(q.dtype) != 2)
     throw CLI::ValidationError("--dtype", fmt::format("expected bf16 or fp16, got `{}`", a.dtype));

@@ -168,6 +168,7 @@ TEST(CodaExplain, WrongQuestionsAreRefused) {
   expect_usage_error({"info", "--explain", "nonsense", "8", "8", "8"}, {"`nonsense`"});
   for (const char* name : {"gemm_rms_reglu", "gemm_rms_qknorm_rope"})
     expect_usage_error({"info", "--explain", name, "8", "9", "8"}, {"--explain", "even N", name, "9"});
+  expect_usage_error({"info", "--explain", "gemm_rms_rope", "8", "8", "8", "--head-dim", "63"}, {"--head-dim", "63"});
   for (const char* side : {"x", "0", "-1", "8x", "", "99999999999999999999"})
     expect_usage_error({"info", "--explain", "gemm", "8", side, "8"},
                        {"--explain: expected a size from 1 to", "got `" + std::string(side) + "`"});

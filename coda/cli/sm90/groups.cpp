@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "coda/nn/progress.h"
+
 namespace coda::bench {
 namespace {
 
@@ -38,7 +40,7 @@ Needs Group::needs() const {
 }
 bool Group::fits_in_memory() const {
   if (bytes_needed(shape, needs()) <= std::int64_t{20} << 30) return true;
-  fmt::print(stderr, "skipped {}: its matrices need more than 20 GiB\n", cli::to_string(shape));
+  nn::tell(stderr, fmt::format("skipped {}: its matrices need more than 20 GiB\n", cli::to_string(shape)));
   return false;
 }
 
