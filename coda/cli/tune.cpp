@@ -112,7 +112,7 @@ std::vector<Choice> choices_of(const sm90::FusedProgram& program, const Shape& s
 
 class Tuner {
  public:
-  explicit Tuner(int multiprocessors) : multiprocessors_(multiprocessors) {}
+  explicit Tuner(const sm90::Chip& chip) : chip_(chip) {}
 
   /// Ahead of what is measured of another shape, whose work may draw more power or less.
   void begin_shape() { warm_up_ms_ = bench::kWarmUpMs; }
@@ -127,7 +127,7 @@ class Tuner {
   Row measure_program(const bench::Group& group, const bench::Program& program, const bench::Arguments& arguments) {
     const Shape& s = group.shape;
     const sm90::FusedProgram& fused = *sm90::find_fused(program.tunes);
-    const Choice rule = sm90::sides_fit(s.n, s.k) ? fused.rule(s.m, s.n, s.k, multiprocessors_) : kUnfused;
+    const Choice rule = sm90::sides_fit(s.n, s.k) ? fused.rule(s.m, s.n, s.k, chip_) : kUnfused;
     std::vector<Candidate> all;
     for (const Choice& choice : choices_of(fused, s)) {
       const auto launch = [&](void* stream) {
@@ -207,7 +207,7 @@ class Tuner {
     });
   }
 
-  int multiprocessors_;
+  sm90::Chip chip_;
   double warm_up_ms_ = 0;
   bench::Meter meter_;
 };
@@ -268,7 +268,7 @@ void tune(const Arguments& a) {
   std::int64_t total = 0, done = 0;
   for (const bench::Group& g : groups) total += static_cast<std::int64_t>(g.programs.size());
   CaseProgress progress("tune", total);
-  Tuner tuner(device.multiprocessors);
+  Tuner tuner({device.multiprocessors, device.memory_gbs});
   std::vector<Row> rows;
   for (const bench::Group& g : groups) {
     if (!g.fits_in_memory()) continue;

@@ -62,49 +62,49 @@ constexpr std::int64_t kSomeK = 4096;
 
 TEST(TheRule, FusesFromSixtyFiveRowsWhereTilesFillThreeQuartersOfTheChip) {
   const Rule rule;
-  EXPECT_EQ(rule(64, 1 << 20, kSomeK, kSms).way, Way::unfused);
-  EXPECT_EQ(rule(65, 1 << 20, kSomeK, kSms).way, Way::fused);
-  EXPECT_EQ(rule(1, 1, kSomeK, kSms).way, Way::unfused);
-  EXPECT_EQ(rule(128, 128 * 98, kSomeK, kSms).way, Way::unfused);
-  EXPECT_EQ(rule(128, 128 * 98 + 8, kSomeK, kSms).way, Way::fused) << "99 tiles are three quarters of 132";
-  EXPECT_EQ(rule(128, 128 * 98 + 8, kSomeK, 133).way, Way::unfused);
-  EXPECT_EQ(rule(std::int64_t{1} << 31, std::int64_t{1} << 31, kSomeK, kSms).way, Way::fused) << "no overflow";
+  EXPECT_EQ(rule(64, 1 << 20, kSomeK, kH200).way, Way::unfused);
+  EXPECT_EQ(rule(65, 1 << 20, kSomeK, kH200).way, Way::fused);
+  EXPECT_EQ(rule(1, 1, kSomeK, kH200).way, Way::unfused);
+  EXPECT_EQ(rule(128, 128 * 98, kSomeK, kH200).way, Way::unfused);
+  EXPECT_EQ(rule(128, 128 * 98 + 8, kSomeK, kH200).way, Way::fused) << "99 tiles are three quarters of 132";
+  EXPECT_EQ(rule(128, 128 * 98 + 8, kSomeK, {133, 4917}).way, Way::unfused);
+  EXPECT_EQ(rule(std::int64_t{1} << 31, std::int64_t{1} << 31, kSomeK, kH200).way, Way::fused) << "no overflow";
 }
 
 TEST(TheRule, TakesTheFirstConfigurationAndItsRaster) {
   const Rule rule{.tile_m = 256, .tile_n = 128, .raster = {.band = 3, .along_m = false}};
-  EXPECT_EQ(rule(8192, 8192, kSomeK, kSms), (Choice{.way = Way::fused, .config = 0, .raster = {3, false}}));
-  EXPECT_EQ(rule(1024, 128 * 24, kSomeK, kSms).way, Way::unfused) << "4 x 24 tiles";
-  EXPECT_EQ(rule(1024, 128 * 25, kSomeK, kSms).way, Way::fused);
+  EXPECT_EQ(rule(8192, 8192, kSomeK, kH200), (Choice{.way = Way::fused, .config = 0, .raster = {3, false}}));
+  EXPECT_EQ(rule(1024, 128 * 24, kSomeK, kH200).way, Way::unfused) << "4 x 24 tiles";
+  EXPECT_EQ(rule(1024, 128 * 25, kSomeK, kH200).way, Way::fused);
 }
 
 TEST(TheRule, SplitsKForFewRowsAndForTilesThatFillTheChipOnce) {
   const Rule rule{.few_rows = 2};
   const auto splits = [&](std::int64_t m, std::int64_t n) {
-    return rule(m, n, kSomeK, kSms) == Choice{.way = Way::fused, .config = 2};
+    return rule(m, n, kSomeK, kH200) == Choice{.way = Way::fused, .config = 2};
   };
   EXPECT_TRUE(splits(1, 1));
   EXPECT_TRUE(splits(64, 1 << 20));
   EXPECT_FALSE(splits(65, 1 << 20));
   EXPECT_TRUE(splits(65, 128 * 66)) << "2 x 66 tiles";
   EXPECT_FALSE(splits(65, 128 * 66 + 8));
-  EXPECT_EQ(rule(65, 128 * 49, kSomeK, kSms).way, Way::unfused) << "2 x 49 tiles";
+  EXPECT_EQ(rule(65, 128 * 49, kSomeK, kH200).way, Way::unfused) << "2 x 49 tiles";
   EXPECT_TRUE(splits(65, 128 * 50));
   EXPECT_TRUE(splits(64 * 132, 8));
   EXPECT_FALSE(splits(64 * 132 + 1, 8));
   const Rule up_to_32{.few_rows = 2, .most = 32};
-  EXPECT_EQ(up_to_32(32, 4096, kSomeK, kSms), (Choice{.way = Way::fused, .config = 2}));
-  EXPECT_EQ(up_to_32(33, 4096, kSomeK, kSms).way, Way::unfused);
-  EXPECT_EQ(up_to_32(33, 128 * 100, kSomeK, kSms), (Choice{.way = Way::fused, .config = 2}))
+  EXPECT_EQ(up_to_32(32, 4096, kSomeK, kH200), (Choice{.way = Way::fused, .config = 2}));
+  EXPECT_EQ(up_to_32(33, 4096, kSomeK, kH200).way, Way::unfused);
+  EXPECT_EQ(up_to_32(33, 128 * 100, kSomeK, kH200), (Choice{.way = Way::fused, .config = 2}))
       << "tiles for most of the chip";
-  EXPECT_EQ(rule(8192, 8192, kSomeK, kSms), (Choice{.way = Way::fused, .config = 0}));
-  EXPECT_EQ(rule(std::int64_t{1} << 31, std::int64_t{1} << 31, kSomeK, kSms).config, 0) << "no overflow";
+  EXPECT_EQ(rule(8192, 8192, kSomeK, kH200), (Choice{.way = Way::fused, .config = 0}));
+  EXPECT_EQ(rule(std::int64_t{1} << 31, std::int64_t{1} << 31, kSomeK, kH200).config, 0) << "no overflow";
 }
 
 TEST(TheRule, TakesTheLeanConfigurationForMuchWorkOnALongK) {
-  const Rule rule{.few_rows = 1, .long_k = 2};
+  const Rule rule{.few_rows = 1, .lean = 2};
   const auto lean = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
-    return rule(m, n, k, kSms) == Choice{.way = Way::fused, .config = 2};
+    return rule(m, n, k, kH200) == Choice{.way = Way::fused, .config = 2};
   };
   EXPECT_TRUE(lean(16384, 16384, 8192));
   EXPECT_FALSE(lean(16383, 16384, 8192)) << "less than 2^41 multiplications";
@@ -113,7 +113,20 @@ TEST(TheRule, TakesTheLeanConfigurationForMuchWorkOnALongK) {
   EXPECT_FALSE(lean(16384, 32768, 8191)) << "a shorter K";
   EXPECT_FALSE(lean(64, std::int64_t{1} << 24, 8192)) << "few rows";
   EXPECT_TRUE(lean(std::int64_t{1} << 31, std::int64_t{1} << 31, std::int64_t{1} << 31)) << "no overflow";
-  EXPECT_EQ(Rule{}(16384, 16384, 8192, kSms), (Choice{.way = Way::fused, .config = 0})) << "a program without";
+  EXPECT_EQ(Rule{}(16384, 16384, 8192, kH200), (Choice{.way = Way::fused, .config = 0})) << "a program without";
+}
+
+TEST(TheRule, TakesTheLeanConfigurationEarlierOnSlowerMemory) {
+  const Rule rule{.lean = 1, .lean_from = {LeanFrom::kNever, 4096}};
+  const auto lean = [&](std::int64_t m, std::int64_t k, const Chip& chip) {
+    return rule(m, 16384, k, chip) == Choice{.way = Way::fused, .config = 1};
+  };
+  EXPECT_TRUE(lean(8192, 4096, kH100));
+  EXPECT_FALSE(lean(8191, 4096, kH100)) << "less than 2^39 multiplications";
+  EXPECT_FALSE(lean(16384, 4095, kH100)) << "a shorter K";
+  EXPECT_FALSE(lean(std::int64_t{1} << 31, std::int64_t{1} << 31, kH200)) << "never where memory is fast";
+  EXPECT_TRUE(lean(8192, 4096, {kSms, 4199}));
+  EXPECT_FALSE(lean(8192, 4096, {kSms, 4200}));
 }
 
 TEST(TheTable, HasTheExactShapeOfEachEntry) {
@@ -329,8 +342,8 @@ TEST_F(Choose, TakesTheTablesChoiceElseTheRules) {
   EXPECT_EQ(chosen(1024, 1024, 1024), (Choice{.way = Way::fused, .config = 0, .raster = {4, false}}))
       << "where the rule would have it unfused";
   EXPECT_EQ(chosen(4096, 4096, 4096).way, Way::unfused) << "where the rule would have it fused";
-  EXPECT_EQ(chosen(2048, 2048, 2048), rule(2048, 2048, 2048, kSms));
-  EXPECT_EQ(choose({}, rule, 1, 1024, 1024, 1024, kH200), rule(1024, 1024, 1024, kSms));
+  EXPECT_EQ(chosen(2048, 2048, 2048), rule(2048, 2048, 2048, kH200));
+  EXPECT_EQ(choose({}, rule, 1, 1024, 1024, 1024, kH200), rule(1024, 1024, 1024, kH200));
 }
 
 TEST_F(Choose, LeavesAnEntryOfAConfigurationThatIsNotBuilt) {
@@ -339,7 +352,7 @@ TEST_F(Choose, LeavesAnEntryOfAConfigurationThatIsNotBuilt) {
   const Table t = table_of({second});
   const auto part = t.part("gemm_rms", Layout::nt);
   EXPECT_EQ(choose(part, {}, 2, 1024, 1024, 1024, kH200).config, 1);
-  EXPECT_EQ(choose(part, {}, 1, 1024, 1024, 1024, kH200), Rule()(1024, 1024, 1024, kSms));
+  EXPECT_EQ(choose(part, {}, 1, 1024, 1024, 1024, kH200), Rule()(1024, 1024, 1024, kH200));
 }
 
 TEST_F(Choose, DoesWhatTheThreadAsksFor) {
@@ -357,8 +370,7 @@ TEST_F(Choose, DoesWhatTheThreadAsksFor) {
   EXPECT_EQ(chosen_tiles(), 5);
   EXPECT_EQ(way(), Way::fused);
   EXPECT_EQ(chosen(16), mine);
-  EXPECT_EQ(choose(part, {}, 1, 16, 16, 16, kH200), (Choice{.way = Way::fused, .config = 0, .raster = {}}))
-      << "a configuration that is not built";
+  EXPECT_EQ(choose(part, {}, 1, 1024, 1024, 1024, kH200).way, Way::unfused) << "a configuration that is not built";
   std::thread([&] { EXPECT_EQ(chosen(16).way, Way::unfused) << "another thread asks for nothing"; }).join();
   set_way(Way::automatic);
   EXPECT_EQ(chosen_tiles(), 0);
@@ -429,7 +441,7 @@ TEST_F(Explain, SaysWhyNoFusedKernelTakesACall) {
 
 TEST_F(Explain, TellsTheRuleForAShapeThatWasNotMeasured) {
   const Explanation x = of("gemm_rms_reglu", 8191, 8184, 8000);
-  EXPECT_EQ(x.choice, (Rule{.few_rows = 1, .long_k = 2}(8191, 8184, 8000, kSms)));
+  EXPECT_EQ(x.choice, (Rule{.few_rows = 1, .lean = 2}(8191, 8184, 8000, kH200)));
   EXPECT_EQ(x.entry, nullptr);
   EXPECT_NE(x.why.find("not measured"), std::string::npos) << x.why;
   expect_unfused(of("gemm_rms_backward", 3, 8184, 8000, Layout::nn), "65 rows");

@@ -19,11 +19,12 @@ std::int64_t skewed(Random& random, std::int64_t largest) {
   return random.integer(1, std::min(2 * limit, largest));
 }
 
-/// A variant of a program in a layout.
+/// A variant of a program in a layout, and a configuration of its fused kernel.
 struct Form {
   Program program;
   int variant = 0;
   Layout layout = Layout::nt;
+  int config = 0;
 };
 constexpr Layout kLayouts[] = {Layout::nt, Layout::nn, Layout::tn};
 
@@ -33,14 +34,14 @@ std::vector<Form> all_forms() {
   for (const Program& p : programs()) {
     for (int v = 0; v < p.variants; ++v) {
       if (setting("CODA_FUZZ_VARIANT", static_cast<std::uint64_t>(v)) == static_cast<std::uint64_t>(v)) {
-        all.push_back({p, v, p.natural});
+        all.push_back({.program = p, .variant = v, .layout = p.natural});
       }
     }
   }
   return all;
 }
 
-/// Those that have a fused kernel, in every layout that has one.
+/// Those that have a fused kernel, in every layout and configuration that has one.
 std::vector<Form> fused_forms(const Stream& stream) {
   std::vector<Form> fused;
   for (Form form : all_forms()) {
@@ -49,15 +50,22 @@ std::vector<Form> fused_forms(const Stream& stream) {
       if (layout != form.layout && !form.program.any_layout) continue;
       const Options options{.layout = layout, .whole_chunks = true, .everything = true};
       const Problem problem = draw(form.program, form.variant, options, {128, 128, 64});
-      if (Execution(problem, Route::fused).is_fused(stream)) fused.push_back({form.program, form.variant, layout});
+      for (int config = 0; config < kConfigurations; ++config) {
+        if (!Execution(problem, {Route::fused, config}).is_fused(stream)) continue;
+        fused.push_back({form.program, form.variant, layout, config});
+      }
     }
   }
   return fused;
 }
 
-Problem draw_case(std::uint64_t seed, const std::vector<Form>& forms, bool fused) {
+struct Case {
+  Problem problem;
+  int config;
+};
+Case draw_case(std::uint64_t seed, const std::vector<Form>& forms, bool fused) {
   Random random(seed);
-  const auto& [program, variant, layout] =
+  const auto& [program, variant, layout, config] =
       forms[static_cast<std::size_t>(random.integer(0, static_cast<std::int64_t>(forms.size()) - 1))];
   Options options{.type = random.integer(0, 1) == 0 ? DType::bf16 : DType::fp16, .layout = layout};
   // What has to be fused as a model has it, but for an eighth, which no fused kernel may take though all of its rows
@@ -70,7 +78,7 @@ Problem draw_case(std::uint64_t seed, const std::vector<Form>& forms, bool fused
   if (shape.m <= 64 && shape.k % 4 == 0) shape.k *= 8;   // enough for a kernel to split
   Problem problem = draw(program, variant, options, shape);
   problem.name = "case " + std::to_string(seed) + ": " + problem.name;
-  return problem;
+  return {std::move(problem), config};
 }
 
 TEST_F(Fuzz, HopperGivesWhatTheCpuGives) {
@@ -82,21 +90,21 @@ TEST_F(Fuzz, HopperGivesWhatTheCpuGives) {
   for (std::uint64_t seed = first; seed < first + cases && failed < 20; ++seed) {
     // A half of them fused, where anything can be.
     constexpr Route::Kind kKinds[] = {Route::ragged, Route::fused, Route::unfused, Route::fused};
-    const Route route(kKinds[seed % 4], static_cast<int>(seed / 32 % kConfigurations));
-    const bool to_fuse = route.kind == Route::fused && !with_kernel.empty();
+    const Route::Kind kind = kKinds[seed % 4];
+    const bool to_fuse = kind == Route::fused && !with_kernel.empty();
     const auto drawn = [&] { return draw_case(seed, to_fuse ? with_kernel : all, to_fuse); };
     std::string failure;
     try {
-      const Problem problem = drawn();
+      const auto [problem, config] = drawn();
       const Expected expected = expected_of(problem);
-      Execution run(problem, route, seed);
+      Execution run(problem, {kind, config}, seed);
       fused += run.is_fused(stream);
       run.once(stream.get());
       failure = run.fault();
       if (failure.empty()) failure = compare(problem, run.values(), expected);
       for (const Slot& s : problem.slots) outputs += s.output;
     } catch (const Error& e) {
-      failure = drawn().name + ": " + e.what();
+      failure = drawn().problem.name + ": " + e.what();
     }
     failed += !failure.empty();
     EXPECT_EQ(failure, "");

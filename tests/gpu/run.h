@@ -23,7 +23,7 @@ struct Route {
 };
 std::string name_of(const Route& route);
 
-/// Configurations that a program is built in at most; one that has fewer runs in another instead.
+/// Configurations that a program is built in at most; in one that it is not built in it runs unfused.
 inline constexpr int kConfigurations = [] {
   int most = 1;
   for (const sm90::FusedProgram& p : sm90::kFusedPrograms) most = std::max(most, p.configurations);

@@ -7,7 +7,7 @@ template <class T, class F>
 struct Tuning<GemmActivationBackward<T, F>> : Tuning<void> {
   using Config = InHalves<sm90::Config<128, 128, 1, 32, 4, 2>>;
   // The first of them is faster where K is small and tiles are many.
-  using Others = Configurations<Tuning<void>::Config, SplitsK>;
+  using Others = Configurations<Tuning<void>::Config, SplitsK, Cooperative<Tuning<void>::Config>>;
   static constexpr int kMostRows = 32;
   static constexpr Layouts kLayouts = kBackward;
 };

@@ -198,15 +198,16 @@ std::string text_of(const Algorithm& a) {
   return text.str();
 }
 
-Choice Rule::operator()(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) const {
+Choice Rule::operator()(std::int64_t m, std::int64_t n, std::int64_t k, const Chip& chip) const {
+  const std::int64_t multiprocessors = chip.multiprocessors;
   const auto tiles = [&](int rows) { return (m + rows - 1) / rows * ((n + tile_n - 1) / tile_n); };
-  const auto fill = [&](int rows) { return 4 * tiles(rows) >= 3 * std::int64_t{multiprocessors}; };
+  const auto fill = [&](int rows) { return 4 * tiles(rows) >= 3 * multiprocessors; };
   if (few_rows >= 0 && (m <= most || (fill(kFewRows) && tiles(kFewRows) <= multiprocessors)))
     return {.way = Way::fused, .config = few_rows, .raster = raster};
-  const bool much =
-      static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) >= static_cast<double>(kMuchWork);
-  const bool many = tiles(2 * tile_m) >= std::int64_t{kManyTiles} * multiprocessors;
-  if (long_k >= 0 && k >= kLongK && much && many) return {.way = Way::fused, .config = long_k, .raster = raster};
+  const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  const bool much = k >= lean_k(chip) && work >= static_cast<double>(much_work(chip));
+  const bool many = tiles(2 * tile_m) >= kManyTiles * multiprocessors;
+  if (lean >= 0 && much && many) return {.way = Way::fused, .config = lean, .raster = raster};
   const bool pays = m > kFewRows && fill(tile_m);
   return pays ? Choice{.way = Way::fused, .raster = raster} : Choice{.way = Way::unfused};
 }
@@ -280,9 +281,9 @@ const UserTable& user_table() { return loaded().user; }
 Choice choose(std::span<const Entry> part, const Rule& rule, int configurations, std::int64_t m, std::int64_t n,
               std::int64_t k, const Chip& chip) {
   const auto built = [&](const Choice& c) { return c.config < configurations; };
-  if (forced.exactly && built(forced.choice)) return forced.choice;
+  if (forced.exactly) return built(forced.choice) ? forced.choice : Choice{.way = Way::unfused};
   const Entry* entry = find(part, chip, m, n, k);
-  Choice choice = entry && built(entry->choice) ? entry->choice : rule(m, n, k, chip.multiprocessors);
+  Choice choice = entry && built(entry->choice) ? entry->choice : rule(m, n, k, chip);
   if (forced.way != Way::automatic) choice.way = forced.way;
   return choice;
 }
@@ -324,7 +325,7 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
     x.splits_k = x.choice.way == Way::fused && x.choice.config == rule.few_rows;
     return x;
   }
-  x.choice = rule(m, n, k, device.multiprocessors);
+  x.choice = rule(m, n, k, device);
   x.splits_k = x.choice.way == Way::fused && x.choice.config == rule.few_rows;
   const std::string chip = "the " + number(device.multiprocessors) + " multiprocessors";
   if (rule.few_rows >= 0) {
@@ -335,10 +336,11 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
   x.why = "not measured; the rule: " + x.why + "fused from " + number(Rule::kFewRows + 1) +
           " rows on, if there are tiles of " + number(rule.tile_m) + " x " + number(rule.tile_n) +
           " for three quarters of " + chip;
-  if (rule.long_k >= 0) {
-    x.why += "; from K = " + number(Rule::kLongK) + " and M N K = " + number(Rule::kMuchWork) + " on, with " +
-             number(Rule::kManyTiles) + " tiles of " + number(2 * rule.tile_m) + " x " + number(rule.tile_n) +
-             " for each, configuration " + number(rule.long_k) + ", which draws less power";
+  if (rule.lean >= 0 && rule.lean_k(device) < LeanFrom::kNever) {
+    x.why += "; from K = " + number(rule.lean_k(device)) + " and M N K = " + number(Rule::much_work(device)) +
+             " on, with " + number(Rule::kManyTiles) + " tiles of " + number(2 * rule.tile_m) + " x " +
+             number(rule.tile_n) + " for each, configuration " + number(rule.lean) +
+             (device.has_fast_memory() ? ", which draws less power" : ", which reads less memory");
   }
   return x;
 }

@@ -4,6 +4,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -45,7 +46,7 @@ struct Choice {
 std::string text_of(const Choice& choice, bool splits_k = false);
 
 /// Every call of the calling thread runs as `choice` says, wherever a fused kernel takes its arguments, until the next
-/// set_way. For `coda tune` and tests.
+/// set_way; unfused, if the program is not built in that configuration. For `coda tune` and tests.
 void set_choice(const Choice& choice);
 /// Tiles that set_choice asked for, else 0.
 int chosen_tiles();
@@ -65,22 +66,44 @@ std::string text_of(const Algorithm& algorithm);
 void set_algorithm(const std::optional<Algorithm>& algorithm);
 const std::optional<Algorithm>& chosen_algorithm();
 
+/// What of a device decides which choice is fast. An H100 and an H200 differ in their memory alone.
+struct Chip {
+  int multiprocessors = 0;
+  int memory_gbs = 0;  // bandwidth in 10^9 bytes a second, as clock and width of its bus have it
+  /// As an H200's 4814 or more, where an H100 has 3352.
+  constexpr bool has_fast_memory() const { return memory_gbs >= 4200; }
+  auto operator<=>(const Chip&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 means its 0
+};
+
+/// The least K from which on a program takes its lean configuration, by the chip's memory.
+struct LeanFrom {
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  std::int64_t fast = 8192, slow = 8192;
+  bool operator==(const LeanFrom&) const = default;
+};
+
 /// What runs where nothing was measured: `tile_m` x `tile_n` and `raster` are those of the first configuration,
-/// `few_rows` the number of the one that splits K (splitk.cuh), -1 if there is none, which is for up to `most` rows.
+/// `few_rows` the number of the one that splits K (splitk.cuh), -1 if there is none, which is for up to `most` rows,
+/// `lean` that of the one whose teams multiply at the same time, or -1: it draws less power and reads less memory, but
+/// nothing hides its epilogue.
 struct Rule {
   static constexpr int kFewRows = 64;  // of a tile of the one that splits K
   int tile_m = 128, tile_n = 128;
   Raster raster = {};
   int few_rows = -1, most = kFewRows;
-  static constexpr int kLongK = 8192;
-  static constexpr std::int64_t kMuchWork = std::int64_t{1} << 41;  // M N K, some 6 ms
+  int lean = -1;
+  LeanFrom lean_from = {};
   static constexpr int kManyTiles = 12;  // of twice the rows, for each multiprocessor: few idle in the last round
-  int long_k = -1;                       // the configuration whose teams multiply at the same time
+  /// M N K from which on the lean configuration pays: some 6 ms where power bounds it, 1.6 where memory does.
+  static constexpr std::int64_t much_work(const Chip& chip) {
+    return std::int64_t{1} << (chip.has_fast_memory() ? 41 : 39);
+  }
+  std::int64_t lean_k(const Chip& chip) const { return chip.has_fast_memory() ? lean_from.fast : lean_from.slow; }
 
   /// Few rows, or tiles that all run at once and fill the chip, are for the one that splits K. Else, until larger tiles
   /// fill it, the unfused way is faster: cuBLASLt splits K, too, and the elementwise kernel behind it has little to do.
-  /// Much work on a long K runs at the chip's power limit and is for the one that draws least.
-  Choice operator()(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) const;
+  /// Much work on a long K is for the lean one.
+  Choice operator()(std::int64_t m, std::int64_t n, std::int64_t k, const Chip& chip) const;
   bool operator==(const Rule&) const = default;
 };
 
@@ -93,25 +116,29 @@ struct FusedProgram {
   std::string_view measured_as{};  // the program whose entries in the table serve it, if not its own
   Rule rule = {};
 };
+inline constexpr LeanFrom kSlowOnly{.fast = LeanFrom::kNever}, kSlowFrom4096{LeanFrom::kNever, 4096};
+inline constexpr Rule kForwardRule{.few_rows = 1, .lean = 2, .lean_from = {.slow = 4096}};
+inline constexpr Rule kActivationBackwardRule{.few_rows = 2, .most = 32, .lean = 3, .lean_from = kSlowFrom4096};
+inline constexpr Rule kGluBackwardRule{.few_rows = 2, .most = 32, .lean = 3, .lean_from = kSlowOnly};
 // clang-format off
 inline constexpr FusedProgram kFusedPrograms[] = {
     {"gemm", true, true, 2, "with a bias or a kept pre-activation; the bare product is cuBLASLt's", "", {.few_rows = 1}},
-    {"gemm_rms", true, false, 3, "identity, silu, gelu_tanh", "", {.few_rows = 1, .long_k = 2}},
-    {"gemm_layernorm", true, false, 3, "identity, gelu_tanh", "", {.few_rows = 2}},
-    {"gemm_rms_swiglu", true, false, 3, "", "", {.few_rows = 1, .long_k = 2}},
-    {"gemm_rms_geglu_tanh", true, false, 3, "", "gemm_rms_swiglu", {.few_rows = 1, .long_k = 2}},
-    {"gemm_rms_reglu", true, false, 3, "", "gemm_rms_swiglu", {.few_rows = 1, .long_k = 2}},
-    {"gemm_residual_rms", true, true, 3, "", "", {.few_rows = 1, .long_k = 2}},
-    {"gemm_residual_layernorm", true, true, 3, "", "", {.few_rows = 1, .long_k = 2}},
-    {"gemm_rms_rope", true, false, 3, "RMSNorm", "", {.few_rows = 1, .long_k = 2}},
-    {"gemm_rms_qknorm_rope", true, false, 3, "RMSNorm", "", {.few_rows = 2}},
-    {"gemm_lse", true, false, 1, "RMSNorm"},
+    {"gemm_rms", true, false, 3, "identity, silu, gelu_tanh", "", kForwardRule},
+    {"gemm_layernorm", true, false, 4, "identity, gelu_tanh", "", {.few_rows = 2, .lean = 3, .lean_from = kSlowOnly}},
+    {"gemm_rms_swiglu", true, false, 3, "", "", kForwardRule},
+    {"gemm_rms_geglu_tanh", true, false, 3, "", "gemm_rms_swiglu", kForwardRule},
+    {"gemm_rms_reglu", true, false, 3, "", "gemm_rms_swiglu", kForwardRule},
+    {"gemm_residual_rms", true, true, 3, "", "", {.few_rows = 1, .lean = 2}},
+    {"gemm_residual_layernorm", true, true, 3, "", "", {.few_rows = 1, .lean = 2}},
+    {"gemm_rms_rope", true, false, 3, "RMSNorm", "", kForwardRule},
+    {"gemm_rms_qknorm_rope", true, false, 4, "RMSNorm", "", {.few_rows = 2, .lean = 3, .lean_from = kSlowOnly}},
+    {"gemm_lse", true, false, 2, "RMSNorm", "", {.lean = 1, .lean_from = kSlowFrom4096}},
     {"gemm_cross_entropy_backward", true, false, 1, "RMSNorm"},
-    {"gemm_rms_backward", false, true, 3, "", "", {.long_k = 2}},
-    {"gemm_swiglu_backward", false, true, 3, "RMSNorm", "", {.few_rows = 2, .most = 32}},
-    {"gemm_geglu_tanh_backward", false, true, 3, "RMSNorm", "gemm_swiglu_backward", {.few_rows = 2, .most = 32}},
-    {"gemm_reglu_backward", false, true, 3, "RMSNorm", "gemm_swiglu_backward", {.few_rows = 2, .most = 32}},
-    {"gemm_activation_backward", false, true, 3, "RMSNorm; silu, gelu_tanh", "", {.few_rows = 2, .most = 32}},
+    {"gemm_rms_backward", false, true, 3, "", "", {.lean = 2, .lean_from = {.slow = 16384}}},
+    {"gemm_swiglu_backward", false, true, 4, "RMSNorm", "", kGluBackwardRule},
+    {"gemm_geglu_tanh_backward", false, true, 4, "RMSNorm", "gemm_swiglu_backward", kGluBackwardRule},
+    {"gemm_reglu_backward", false, true, 4, "RMSNorm", "gemm_swiglu_backward", kGluBackwardRule},
+    {"gemm_activation_backward", false, true, 4, "RMSNorm; silu, gelu_tanh", "", kActivationBackwardRule},
 };
 // clang-format on
 /// Null if there is no fused kernel of this name.
@@ -129,13 +156,6 @@ constexpr std::string_view measured_as(std::string_view name) {
 
 /// The copy engine clips a row only at 16 bytes, and a fused kernel multiplies at least once.
 constexpr bool sides_fit(std::int64_t n, std::int64_t k) { return k > 0 && k % 8 == 0 && n % 8 == 0; }
-
-/// What of a device decides which choice is fast. An H100 and an H200 differ in their memory alone.
-struct Chip {
-  int multiprocessors = 0;
-  int memory_gbs = 0;  // bandwidth in 10^9 bytes a second, as clock and width of its bus have it
-  auto operator<=>(const Chip&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 means its 0
-};
 
 /// A measured shape: for one program and layout on one chip.
 struct Entry {

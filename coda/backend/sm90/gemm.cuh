@@ -92,8 +92,8 @@ std::pair<void*, std::int64_t> carried_matrix(const Program& program, std::int64
 /// Counts for a launch whose clusters take so many tiles each, if they would drift apart. Of this source: each has its
 /// own.
 static PaceCounts* pace_of(const Call& call, const Device& device, int tiles) {
-  constexpr int kLeastTiles = 8, kFastMemory = 4200;  // between an H100's 3352 GB/s and an H200's 4814 or more
-  if (device.chip.memory_gbs >= kFastMemory || tiles < kLeastTiles) return nullptr;
+  constexpr int kLeastTiles = 8;
+  if (device.chip.has_fast_memory() || tiles < kLeastTiles) return nullptr;
   static std::array<std::atomic<PaceCounts*>, kMaxDevices> known{};
   static std::atomic<unsigned> next{0};
   std::atomic<PaceCounts*>& entry = known[static_cast<std::size_t>(device.number)];
@@ -205,7 +205,8 @@ inline constexpr Rule kRule{
     .raster = Tuning<Program>::raster,
     .few_rows = number_of(AllConfigs<Program>(), [](auto config) { return config.kSplitsK; }),
     .most = Tuning<Program>::kMostRows,
-    .long_k = number_of(AllConfigs<Program>(), [](auto config) { return config.kTeamsAtOnce > 1; })};
+    .lean = number_of(AllConfigs<Program>(), [](auto config) { return config.kTeamsAtOnce > 1; }),
+    .lean_from = find_fused(kName<Program>) ? find_fused(kName<Program>)->rule.lean_from : LeanFrom()};
 
 /// kFusedPrograms, which is there without CUDA too, tells what is compiled.
 template <class Program>

@@ -6,6 +6,7 @@ namespace coda::sm90 {
 template <class T>
 struct Tuning<GemmNormLse<T>> : Tuning<void> {
   using Config = InHalves<sm90::Config<128, 128, 1, 32, 4, 2>>;
+  using Others = Configurations<Cooperative<Tuning<void>::Config>>;
   static constexpr Layouts kLayouts = kForward;
 };
 template <class T>

@@ -11,8 +11,8 @@ struct Tuning<GemmNorm<T, Norm, F>> : Tuning<void> {
 template <class T, class F>
 struct Tuning<GemmNorm<T, LayerNormScale<T>, F>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 32, 4, 2>;
-  // The first of them is faster where there are few tiles.
-  using Others = Configurations<sm90::Config<128, 128, 2, 32, 4, 2, true>, SplitsK>;
+  using RowByRow = sm90::Config<128, 128, 2, 32, 4, 2, true>;  // faster where there are few tiles
+  using Others = Configurations<RowByRow, SplitsK, Cooperative<RowByRow>>;
   static constexpr Layouts kLayouts = kForward;
 };
 

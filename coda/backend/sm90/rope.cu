@@ -13,7 +13,8 @@ struct Tuning<GemmNormRope<T>> : Tuning<void> {
 template <class T>
 struct Tuning<GemmNormQkNormRope<T>> : Tuning<void> {
   using Config = sm90::Config<128, 128, 1, 32, 4, 2>;
-  using Others = Configurations<InHalves<Config>, SplitsK>;  // the first is faster where a thread block has few tiles
+  // The first of them is faster where a thread block has few tiles.
+  using Others = Configurations<InHalves<Config>, SplitsK, Cooperative<Config>>;
   static constexpr Layouts kLayouts = kForward;
 };
 
