@@ -57,6 +57,8 @@ many_rms_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_rm
 minus_infinity = tests("extremes_test", "Extremes.RowsOfMinusInfinity*")
 tiny_inputs = tests("extremes_test", "Extremes.LargeAndTiny*", "gemm_norm_qknorm_rope")
 tokens = tests("extremes_test", "BadIndices.OfTokensAndPositions*")
+targets = tests("extremes_test", "BadIndices.OfTargets*")
+single_row = tests("extremes_test", "Extremes.ThePitchOfASingleRow*", "gemm_norm")
 empty = tests("extremes_test", "Extremes.EmptySides*", "gemm_residual")
 without_growth = ("threads_test", "Threads.Neither*", "CODA_TEST_CALLS=200")
 algorithms = tests("matmul_test", "Matmul.*algorithm*")
@@ -88,6 +90,7 @@ REDUCE = "kernels_reduce.cu"
 SMALL = "kernels_elementwise.cu"
 TABLE = "kernels_embedding.cu"
 BLAS = "blas.cpp"
+PORTS = "../../epilogue/ports.h"
 WORKSPACE = "workspace.cpp"
 CHUNKS = "kernels.cuh"
 
@@ -130,13 +133,8 @@ FAULTS = [
     ),
     (FRAGMENT, "  if (!inside) return;\n", "", "embedding"),
     # ---- ports on a tile
-    (
-        TILE,
-        "return max == -std::numeric_limits<float>::infinity() ? 0.f : max;",
-        "return max;",
-        "lse_apply",
-        minus_infinity,
-    ),
+    (PORTS, "return select(max <= S(", "return select(max < S(", "lse_apply", minus_infinity),
+    (PORTS, "return select(max <= S(", "return select(max < S(", "reduce"),
     (TILE, "into[2] += m2 + delta * delta * into[0] * share;", "into[2] += m2;", "moments"),
     (TILE, "into[1] += delta * share;", "into[1] += delta;", "moments"),
     (TILE, "x[c] = static_cast<float>(p[c]);", "x[c] = static_cast<float>(p[0]);", "embedding"),
@@ -240,7 +238,8 @@ FAULTS = [
         "found[s] = data[min(row(s) & ~1, at.rows - 1)];",
         "embedding",
     ),
-    (LIFECYCLE, "      i -= first;\n", "", "head"),
+    (LIFECYCLE, " - static_cast<std::uint64_t>(first);", ";", "head"),
+    (LIFECYCLE, "x <= kMost ?", "true ?", "head", targets),
     (LIFECYCLE, "at.lane == 0 && row(s) < at.rows", "at.lane == 0", "embedding"),
     (LIFECYCLE, "(row(0) * pitch + block)", "row(0) * pitch", "residual"),
     (LIFECYCLE, "out[row(s) * pitch + block]", "out[row(s) * pitch]", "embedding"),
@@ -364,7 +363,9 @@ FAULTS = [
     (KERNEL, "at.n * kClusterN + block.y", "at.n * kClusterN", "residual"),
     (KERNEL, "if (i == 0 && k == k_tiles / 2) shared.half_loaded.arrive();", "", "residual"),
     (KERNEL, "(band < full_bands_ ? width_ : last_width_)", "width_", "residual", fuzz("gemm_residual", 0, 800)),
-    (GEMM, "pitch_bytes(x.rows, x.pitch, sizeof(T)),", "pitch_bytes(x.rows, x.cols, sizeof(T)),", "norm"),
+    (GEMM, "(x.rows, x.cols, x.pitch, sizeof(T))", "(x.rows, x.cols, x.cols, sizeof(T))", "norm"),
+    (GEMM, "(cols * element + 15)", "(pitch * element + 15)", "norm", single_row),
+    (GEMM, "cols * kInWord, port.pitch", "port.pitch, port.pitch", "norm", single_row),
     (KERNEL, "a + box * kBoxRowsA * kK, k * kK,", "a, k * kK,", "norm"),
     # ---- both teams at once
     (KERNEL, "return {at.m * kTeams + i % kTeams, at.n};", "return {at.m * kTeams, at.n};", "residual"),
@@ -485,7 +486,6 @@ FAULTS = [
     (REDUCE, "const bool there = u * Step < left;", "const bool there = true;", "reduce"),
     (REDUCE, "(s.squares - s.sum * deviation)", "s.squares", "reduce"),
     (REDUCE, "tile == last ? last_columns : 0.0", "tile == last ? static_cast<double>(kTileN) : 0.0", "reduce"),
-    (REDUCE, "return max == -INFINITY ? 0.f : max;", "return max;", "reduce"),
     (REDUCE, "s.total *= expf(s.top - shift);", "", "reduce"),
     (REDUCE, "target[m] == ignore_index ? 0.f : static_cast<float>(x)", "static_cast<float>(x)", "reduce"),
     (REDUCE, "at.row * pitch + at.col * head_dim", "at.row * pitch", "reduce"),

@@ -87,7 +87,8 @@ def compile_unit(build: Build, unit: str, fault: tuple | None, overlay: pathlib.
     source, instance = UNITS[unit][:2]
     path = os.path.normpath(f"{BACKEND}/{source}")
     if fault:
-        write(overlay, f"{BACKEND}/{fault[0]}", mutated(f"{BACKEND}/{fault[0]}", *fault[1:3]))
+        changed = os.path.normpath(f"{BACKEND}/{fault[0]}")
+        write(overlay, changed, mutated(changed, *fault[1:3]))
     if instance:
         text = (overlay / path if (overlay / path).exists() else ROOT / path).read_text()
         all_of_them = "CODA_FOR_ELEMENTS(PROGRAMS)"
