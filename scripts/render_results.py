@@ -125,7 +125,8 @@ def host_section(run: dict, peers: dict | None) -> list[str]:
         return [r[name] for r in run["records"] if (r["program"] in PRODUCTS) == products]
 
     def span(name: str, products: bool) -> str:
-        return f"{min(times(name, products)):.1f} to {max(times(name, products)):.1f} µs"
+        least, most = (f"{end(times(name, products)):.1f}" for end in (min, max))
+        return f"{least} µs" if least == most else f"{least} to {most} µs"
 
     text = (
         f"Host time of a call from C++: {span('seen_us', False)} where the shape was seen, {span('new_us', False)} where "

@@ -116,11 +116,11 @@ struct FusedProgram {
   std::string_view measured_as{};  // the program whose entries in the table serve it, if not its own
   Rule rule = {};
 };
-inline constexpr LeanFrom kSlowOnly{.fast = LeanFrom::kNever};
 inline constexpr Rule kForwardRule{.few_rows = 1, .lean = 2, .lean_from = {.slow = 4096}};
+inline constexpr Rule kQkNormRule{.few_rows = 2, .lean = 3, .lean_from = {.fast = LeanFrom::kNever}};
 inline constexpr Rule kActivationBackwardRule{
     .few_rows = 2, .most = 32, .lean = 3, .lean_from = {LeanFrom::kNever, 4096}};
-inline constexpr Rule kGluBackwardRule{.few_rows = 2, .most = 32, .lean = 3, .lean_from = kSlowOnly};
+inline constexpr Rule kGluBackwardRule{.few_rows = 2, .most = 32};
 // clang-format off
 inline constexpr FusedProgram kFusedPrograms[] = {
     {"gemm", true, true, 2, "with a bias or a kept pre-activation; the bare product is cuBLASLt's", "", {.few_rows = 1}},
@@ -132,13 +132,13 @@ inline constexpr FusedProgram kFusedPrograms[] = {
     {"gemm_residual_rms", true, true, 3, "", "", {.few_rows = 1, .lean = 2}},
     {"gemm_residual_layernorm", true, true, 3, "", "", {.few_rows = 1, .lean = 2}},
     {"gemm_rms_rope", true, false, 3, "RMSNorm", "", kForwardRule},
-    {"gemm_rms_qknorm_rope", true, false, 4, "RMSNorm", "", {.few_rows = 2, .lean = 3, .lean_from = kSlowOnly}},
+    {"gemm_rms_qknorm_rope", true, false, 4, "RMSNorm", "", kQkNormRule},
     {"gemm_lse", true, false, 2, "RMSNorm", "", {.lean = 1, .lean_from = {.slow = 4096}}},
     {"gemm_cross_entropy_backward", true, false, 1, "RMSNorm"},
     {"gemm_rms_backward", false, true, 3, "", "", {.lean = 2, .lean_from = {.slow = 16384}}},
-    {"gemm_swiglu_backward", false, true, 4, "RMSNorm", "", kGluBackwardRule},
-    {"gemm_geglu_tanh_backward", false, true, 4, "RMSNorm", "gemm_swiglu_backward", kGluBackwardRule},
-    {"gemm_reglu_backward", false, true, 4, "RMSNorm", "gemm_swiglu_backward", kGluBackwardRule},
+    {"gemm_swiglu_backward", false, true, 3, "RMSNorm", "", kGluBackwardRule},
+    {"gemm_geglu_tanh_backward", false, true, 3, "RMSNorm", "gemm_swiglu_backward", kGluBackwardRule},
+    {"gemm_reglu_backward", false, true, 3, "RMSNorm", "gemm_swiglu_backward", kGluBackwardRule},
     {"gemm_activation_backward", false, true, 4, "RMSNorm; silu, gelu_tanh", "", kActivationBackwardRule},
 };
 // clang-format on

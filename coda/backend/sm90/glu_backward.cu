@@ -8,8 +8,7 @@ template <class T, class F>
 struct Tuning<GemmGluBackward<T, F>> : Tuning<void> {
   using Whole = sm90::Config<128, 128, 1, 32, 4, 2>;
   using Config = InHalves<Whole>;
-  // Whole is faster where K is small and tiles are many.
-  using Others = Configurations<Whole, SplitsK, Cooperative<Whole>>;
+  using Others = Configurations<Whole, SplitsK>;  // Whole is faster where K is small and tiles are many
   static constexpr int kMostRows = 32;
   static constexpr Layouts kLayouts = kBackward;
 };
