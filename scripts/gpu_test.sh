@@ -108,7 +108,7 @@ reruns() {
 # __syncwarp(). Where each lane arrived for itself, it reported nothing.
 sanitize_with() { # sanitize_with <tool> <log>
   local tool=$1 status=0
-  local watch=(compute-sanitizer --tool "$tool" "${extra[@]}" --error-exitcode 9 --print-limit 20)
+  local watch=(compute-sanitizer --tool "$tool" "${extra[@]}" --error-exitcode 9 --print-limit 1000)
   if [[ $tool == initcheck ]]; then
     # It does not see what the bulk copy engine writes, and reports each read of such memory: of all products.
     "${watch[@]}" build/cuda/tests/kernels_test --gtest_brief=1 || status=1

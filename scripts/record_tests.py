@@ -46,7 +46,7 @@ def records_of(lines: list[str]) -> list[dict]:
                 continue
             record = {"what": what, **{name: number(text) for name, text in match.groupdict().items()}}
             if what == "sanitizer":  # of each program that it watched
-                record["reports"] = sum(map(int, re.findall(r"SUMMARY: (\d+)", line)))
+                record["reports"] = sum(map(int, re.findall(r"(\d+) errors?\b", line.partition("SUMMARY")[2])))
             earlier = next((r for r in found if key_of(r) == key_of(record)), None)
             if earlier is None:
                 found.append(record)

@@ -122,12 +122,12 @@ TEST(TheRule, TakesTheLeanConfigurationEarlierOnSlowerMemory) {
   const auto lean = [&](std::int64_t m, std::int64_t k, const Chip& chip) {
     return rule(m, 16384, k, chip) == Choice{.way = Way::fused, .config = 1};
   };
-  EXPECT_TRUE(lean(8192, 4096, kH100));
-  EXPECT_FALSE(lean(8191, 4096, kH100)) << "less than 2^39 multiplications";
-  EXPECT_FALSE(lean(16384, 4095, kH100)) << "a shorter K";
+  EXPECT_TRUE(lean(16384, 4096, kH100));
+  EXPECT_FALSE(lean(16383, 4096, kH100)) << "less than 2^40 multiplications";
+  EXPECT_FALSE(lean(32768, 4095, kH100)) << "a shorter K";
   EXPECT_FALSE(lean(std::int64_t{1} << 31, std::int64_t{1} << 31, kH200)) << "never where memory is fast";
-  EXPECT_TRUE(lean(8192, 4096, {kSms, 4199}));
-  EXPECT_FALSE(lean(8192, 4096, {kSms, 4200}));
+  EXPECT_TRUE(lean(16384, 4096, {kSms, 4199}));
+  EXPECT_FALSE(lean(16384, 4096, {kSms, 4200}));
 }
 
 TEST(TheTable, HasTheExactShapeOfEachEntry) {

@@ -18,6 +18,9 @@ reruns: 1104 kernels and layouts x 20 while idle, 0 differ, 12 s
 broken: layer_test,coda verify
 """.splitlines()
 SANITIZED = "memcheck: [ FAILED ] 1 test.; ERROR SUMMARY: 3 errors;[ FAILED ] 3 tests.; ERROR SUMMARY: 2 errors"
+RACES = (
+    "racecheck: [ FAILED ] 1 test.; RACECHECK SUMMARY: 20 hazards displayed (23 errors, 0 warnings);; SUMMARY: 1 error"
+)
 UNDER_LOAD = "reruns: 1104 kernels and layouts x 1000 under load, {} differ, 30 s"
 
 
@@ -41,6 +44,7 @@ class RecordTests(unittest.TestCase):
 
     def test_reports_of_all_programs_under_a_sanitizer_count(self) -> None:
         self.assertEqual(self.one("sanitizer", [SANITIZED]), {"what": "sanitizer", "tool": "memcheck", "reports": 5})
+        self.assertEqual(self.one("sanitizer", [RACES])["reports"], 24, "all of them, not what is displayed")
 
     def test_other_lines_are_no_records(self) -> None:
         self.assertEqual(records_of(["## 3 s", "gpu_test: the build failed", ""]), [])

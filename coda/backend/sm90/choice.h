@@ -94,9 +94,9 @@ struct Rule {
   int lean = -1;
   LeanFrom lean_from = {};
   static constexpr int kManyTiles = 12;  // of twice the rows, for each multiprocessor: few idle in the last round
-  /// M N K from which on the lean configuration pays: some 6 ms where power bounds it, 1.6 where memory does.
+  /// M N K from which on the lean configuration pays: some 6 ms where power bounds it, 3 where memory does.
   static constexpr std::int64_t much_work(const Chip& chip) {
-    return std::int64_t{1} << (chip.has_fast_memory() ? 41 : 39);
+    return std::int64_t{1} << (chip.has_fast_memory() ? 41 : 40);
   }
   std::int64_t lean_k(const Chip& chip) const { return chip.has_fast_memory() ? lean_from.fast : lean_from.slow; }
 
