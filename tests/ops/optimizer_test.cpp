@@ -98,7 +98,7 @@ TEST(Optimizer, squared_norm_accumulates_in_fp64) {
   }
 }
 
-/// 1 - beta in fp32 from a beta in fp32 would be 9e-5 of itself off.
+/// 1 - beta2 of a beta2 in fp32 would be 1.7e-4 of itself off.
 TEST(Optimizer, what_a_step_adds_to_the_moments_is_rounded_once) {
   const double beta1 = 0.999, beta2 = 0.9999;
   auto master = guarded_vector<float>({1}), m = guarded_vector<float>({0}), v = guarded_vector<float>({0});
