@@ -216,7 +216,8 @@ def tests_section(tests: dict) -> list[str]:
     }
 
     def watched(record: dict) -> str:
-        return record["tool"] + left_out.get(record["tool"], "")
+        note = f" ({record['note']})" if "note" in record else ""
+        return f"{record['tool']}{left_out.get(record['tool'], '')} {record['reports']}{at(record)}{note}"
 
     run, verify, edges = of("tests")[0], of("verify")[0], of("edge cases")[0]
     reruns = max(of("reruns"), key=lambda r: r["times"])
@@ -225,7 +226,7 @@ def tests_section(tests: dict) -> list[str]:
         f"Tested on an {tests['device']} (`scripts/gpu_test.sh`, commit {run['commit']}): {run['passed']} of {run['run']} "
         f"tests{broken}; {verify['ok']} of {verify['outputs']} outputs within the bound against fp64{at(verify)}; "
         f"{edges['failed']} of {edges['cases']} edge cases failed{at(edges)}; "
-        + ", ".join(f"{watched(r)} {r['reports']}{at(r)}" for r in of("sanitizer"))
+        + ", ".join(watched(r) for r in of("sanitizer"))
         + f" reports; {reruns['kernels_and_layouts']} kernels and layouts run {reruns['times']} times{at(reruns)}: "
         f"{reruns['differ']} with another bit."
     )

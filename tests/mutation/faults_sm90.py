@@ -239,7 +239,7 @@ FAULTS = [
         "embedding",
     ),
     (LIFECYCLE, " - static_cast<std::uint64_t>(first);", ";", "head"),
-    (LIFECYCLE, "x <= kMost ?", "true ?", "head", targets),
+    (LIFECYCLE, "x <= kMost ?", "true ?", "lse", targets),
     (LIFECYCLE, "at.lane == 0 && row(s) < at.rows", "at.lane == 0", "embedding"),
     (LIFECYCLE, "(row(0) * pitch + block)", "row(0) * pitch", "residual"),
     (LIFECYCLE, "out[row(s) * pitch + block]", "out[row(s) * pitch]", "embedding"),
