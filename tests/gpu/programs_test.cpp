@@ -109,6 +109,30 @@ TEST_F(Programs, AreExactInManyTiles) {
   }
 }
 
+/// Rows of more tiles than a thread of the elementwise kernel has places for, with each choice of tiles for its blocks.
+TEST_F(Programs, WithoutAProductAreRightInWideRows) {
+  const Stream stream;
+  std::uint64_t seed = 5000;
+  for (const Program& program : programs()) {
+    if (program.product) continue;
+    for (int variant = 0; variant < program.variants; ++variant) {
+      for (int choice = 0; choice < 5; ++choice, seed += 4) {
+        const Options options{.type = choice % 2 == 0 ? DType::bf16 : DType::fp16,
+                              .layout = program.natural,
+                              .whole_chunks = true,
+                              .everything = true,
+                              .seed = seed};
+        const Problem problem = draw(program, variant, options, small_only() ? Shape{5, 9800, 8} : Shape{21, 20488, 8});
+        Execution run(problem, Route::automatic, seed);
+        run.once(stream.get());
+        std::string failure = run.fault();
+        if (failure.empty()) failure = compare(problem, run.values(), expected_of(problem));
+        EXPECT_EQ(failure, "");
+      }
+    }
+  }
+}
+
 /// These are what a model runs: each must be one kernel where its matrices allow it, or the speed is gone unnoticed.
 TEST_F(Programs, OfAModelAreOneKernel) {
   struct Expectation {

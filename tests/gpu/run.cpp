@@ -184,8 +184,8 @@ int kernels_in(const Stream& stream, const std::function<void()>& work) {
 }
 
 /// Tiles of a row to a thread block of the elementwise kernel: as the library chooses, fewer than have their loads
-/// under way together, more, and as many as there may be.
-constexpr int kTilesOfBlocks[] = {0, 2, 5, 16};
+/// under way together, more, and as many as there may be behind a product and without one.
+constexpr int kTilesOfBlocks[] = {0, 2, 5, 16, 128};
 
 }  // namespace
 

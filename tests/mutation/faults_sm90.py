@@ -50,6 +50,7 @@ UNITS = {
     "table": ("kernels_embedding.cu", None, tests("kernels_test", "Kernels.embedding*")),
 }
 
+wide_rows = tests("programs_test", "Programs.WithoutAProduct*")
 many_gemm_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm")
 many_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_residual")
 many_glu_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_glu_backward")
@@ -85,6 +86,7 @@ SPLIT_K = "splitk.cuh"
 ENQUEUE = "enqueue.cuh"
 GEMM = "gemm.cuh"
 APPLY = "apply.cuh"
+RING = "ring.cuh"
 PRODUCT = "product.cuh"
 REDUCE = "kernels_reduce.cu"
 SMALL = "kernels_elementwise.cu"
@@ -127,8 +129,8 @@ FAULTS = [
     (FRAGMENT, "static_cast<float>(row[Count * lane + i])", "static_cast<float>(row[Count * lane])", "embedding"),
     (
         FRAGMENT,
-        "reinterpret_cast<const Access*>(first)[i];",
-        "reinterpret_cast<const Access*>(first)[0];",
+        "static_cast<const Access*>(from)[i];",
+        "static_cast<const Access*>(from)[0];",
         "gemm_apply",
     ),
     (FRAGMENT, "  if (!inside) return;\n", "", "embedding"),
@@ -140,7 +142,7 @@ FAULTS = [
     (TILE, "x[c] = static_cast<float>(p[c]);", "x[c] = static_cast<float>(p[0]);", "embedding"),
     (TILE, "return filled<Width::Same>(p.reg[slot_]);", "return filled<Width::Same>(p.reg[0]);", "norm"),
     (TILE, "index < 0 || index >= p.rows", "index < 0", "embedding", tokens),
-    (TILE, "index * p.pitch + run_column()), words", "index * p.pitch), words", "embedding"),
+    (TILE, "(p.data + (index * p.pitch + run_column()),", "(p.data + (index * p.pitch),", "embedding"),
     (TILE, "(i) == hot ? 1.f : 0.f", "(i) == hot + 1 ? 1.f : 0.f", "cross_entropy"),
     (TILE, "head += column >= h * p.head_dim;", "head += column > h * p.head_dim;", "qknorm"),
     (TILE, "? mean + p.eps : p.otherwise", "? mean : p.otherwise", "qknorm", tiny_inputs),
@@ -389,18 +391,34 @@ FAULTS = [
     # ---- the program behind a product
     (APPLY, "for (int i = lane; i < head_dim;", "for (int i = lane + Run<false>::kLanes; i < head_dim;", "qknorm_back"),
     (APPLY, "means[slot * row.stride + head] =", "means[head] =", "qknorm_back"),
+    (APPLY, "Cover::kTilesOfHeads ? at.col + extent.tile_n :", "", "qknorm_back"),
+    (APPLY, "first_block_n + run / rows_at_once;", "first_block_n;", "qknorm_back"),
+    (APPLY, "first_block_n + run / rows_at_once;", "first_block_n;", "rope_back"),
+    (APPLY, "thread_row = run % rows_at_once,", "thread_row = run,", "qknorm_back"),
+    (APPLY, "at.col < extent.cols ? min(", "true ? min(", "qknorm_back"),
+    (APPLY, "end_block(block_n + t + b);", "end_block(block_n + t);", "lse_apply"),
+    (APPLY, "accumulator(0, col(b));", "accumulator(0, col(0));", "erf_apply"),
+    (APPLY, "          if (col(b) >= at.cols) break;\n", "", "lse_apply"),
+    (APPLY, "block_n + s * extent.across : block_n", "block_n + s : block_n", "cross_entropy", wide_rows),
     (
         APPLY,
-        "min(extent.cols, at.col + (Cover::kSideBySide ? 1 : extent.tiles) * extent.tile_n);",
-        "extent.cols;",
-        "qknorm_back",
+        "at.col + s * step_cols : at.col;",
+        "at.col + s * static_cast<int>(kTileN) : at.col;",
+        "rope_back",
+        wide_rows,
     ),
-    (APPLY, "    block_n += run / rows_at_once;\n", "", "qknorm_back"),
-    (APPLY, "    thread_row %= rows_at_once;\n", "", "qknorm_back"),
-    (APPLY, " || (Cover::kSideBySide && at.col >= extent.cols)", "", "qknorm_back"),
-    (APPLY, "end_block(block_n + t + b);", "end_block(block_n + t);", "cross_entropy"),
-    (APPLY, "accumulator(0, col(b));", "accumulator(0, col(0));", "erf_apply"),
-    (APPLY, "          if (col(b) >= at.cols) break;\n", "", "rope_back"),
+    (APPLY, "      ask(s + ring.kStages);\n", "      ask(s + 1);\n", "rope_back", wide_rows),
+    (APPLY, "      ring.close();\n", "", "qknorm_back"),
+    (APPLY, "begin_tile(asking, lifecycle_of_asked);\n        ring", "\n        ring", "qknorm_back"),
+    (RING, 'wait_group %0;" ::"n"(kStages - 1)', 'wait_group %0;" ::"n"(kStages)', "cross_entropy", wide_rows),
+    (RING, "step % kStages * kStageBytes", "step % (kStages - 1) * kStageBytes", "embedding", wide_rows),
+    (RING, "address += kPieces<Port> *", "address += 0 *", "rope_back"),
+    (
+        RING,
+        '"r"(inside ? kBytes : 0)\n                     : "memory");\n      } else',
+        '"r"(kBytes)\n                     : "memory");\n      } else',
+        "rope_back",
+    ),
     (
         APPLY,
         "fetch(tile_at(slot, slot, 0, at.col, shared_columns), ahead[slot]);",
@@ -414,11 +432,11 @@ FAULTS = [
         "qknorm_back",
     ),
     (APPLY, "own[slot], first + i, Run<false>::kLanes);", "own[slot], i, Run<false>::kLanes);", "qknorm_back"),
-    (APPLY, "          CODA_UNROLL for (float& sum : head_sums) sum = 0;\n", "", "qknorm_back"),
+    (APPLY, "      CODA_UNROLL for (float& sum : head_sums) sum = 0;\n", "", "qknorm_back"),
     (
         APPLY,
-        "extent.first_row + block_m * Cover::kRows;",
-        "block_m * Cover::kRows;",
+        "extent.first_row + block_m * rows;",
+        "block_m * rows;",
         "gemm",
         large_bias,
     ),
@@ -431,8 +449,8 @@ FAULTS = [
     (APPLY, "port.data[tile_row / kTileM * port.pitch + col] = sum;", "port.data[col] = sum;", "fold_apply"),
     (
         APPLY,
-        "head_row_bytes<Program>(kMaxTileN)),",
-        "head_row_bytes<Program>(kTileN)),",
+        "shared_bytes<Program, HasProduct, Ragged>(kMaxTileN);",
+        "shared_bytes<Program, HasProduct, Ragged>(kTileN);",
         "qknorm_back",
         heads_of_threads,
     ),
@@ -444,7 +462,7 @@ FAULTS = [
     (APPLY, "ceil_div(tiles_n, extent.tiles);", "tiles_n / extent.tiles;", "embedding"),
     (APPLY, "!ports_aligned(program, call.m) ||", "", "embedding"),
     (APPLY, " || !rows_are_near(program, call.n)", "", "qknorm_back", large_rows),
-    (APPLY, "ceil_div(last - first, Cover::kRows)", "ceil_div(last - first, 2 * Cover::kRows)", "embedding"),
+    (APPLY, "ceil_div(last - first, Cover::rows(", "ceil_div(last - first, 2 * Cover::rows(", "embedding"),
     (PRODUCT, "if (call.m == 0 || call.n == 0) return;", "", "residual", empty),
     # ---- K in parts
     (SPLIT_K, "first = part * all_steps / parts,", "first = 0 * all_steps / parts,", "gemm", split_k),

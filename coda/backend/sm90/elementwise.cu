@@ -6,14 +6,6 @@
 
 namespace coda::sm90 {
 
-// Little is on its way in one of these at a time: a row's values wait for its heads.
-template <>
-inline constexpr int kApplyBlocks<QkNormRopeBackward<bf16>> = 4;
-template <>
-inline constexpr int kApplyBlocks<QkNormRopeBackward<fp16>> = 3;
-template <>
-inline constexpr int kApplyBlocks<QkNormRopeBackward<bf16, LayerNormDot<bf16>>> = 3;
-
 #define PROGRAMS(T)                                                    \
   template struct Elementwise<Embedding<T>>;                           \
   template struct Elementwise<Embedding<T, Moments<T>>>;               \

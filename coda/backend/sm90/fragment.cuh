@@ -298,16 +298,27 @@ CODA_DEVICE void store_run(T* first, const Fragment<float, Count, W>& f, bool in
     reinterpret_cast<Access*>(first)[i] = reinterpret_cast<const Access*>(w)[i];
   }
 }
-template <int Words, class T>
-CODA_DEVICE void fetch_run(const T* first, std::uint32_t* words, bool inside) {
-  using Access = AccessOf<Words>;
-  constexpr int kAccesses = Words * 4 / static_cast<int>(sizeof(Access));
-  CODA_UNROLL for (int i = 0; i < kAccesses; ++i) {
-    Access access{};
-    if (inside) access = reinterpret_cast<const Access*>(first)[i];
-    __builtin_memcpy(words + i * (Words / kAccesses), &access, sizeof access);
+/// Words of a row on their way into registers.
+struct RunWords {
+  std::uint32_t* words;
+
+  template <int Words>
+  CODA_DEVICE void copy(const void* from, bool inside) const {
+    using Access = AccessOf<Words>;
+    constexpr int kAccesses = Words * 4 / static_cast<int>(sizeof(Access));
+    CODA_UNROLL for (int i = 0; i < kAccesses; ++i) {
+      Access access{};
+      if (inside) access = static_cast<const Access*>(from)[i];
+      __builtin_memcpy(words + i * (Words / kAccesses), &access, sizeof access);
+    }
   }
-}
+  /// Four of them, from 4 i on, of what rows share; `otherwise` where it is not `inside`.
+  CODA_DEVICE void copy_shared(int i, const void* from, bool inside, const std::uint32_t (&otherwise)[4]) const {
+    std::uint32_t w[4] = {otherwise[0], otherwise[1], otherwise[2], otherwise[3]};
+    load_constant_words(from, w, inside);
+    CODA_UNROLL for (int j = 0; j < 4; ++j) words[4 * i + j] = w[j];
+  }
+};
 template <class T, Width W, int Count>
 CODA_DEVICE void store_row(Run<true>, T* row, const Fragment<float, Count, W>& f, int lane, int valid) {
   const int left = valid - Count * lane;

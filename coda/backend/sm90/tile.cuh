@@ -283,56 +283,59 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
     return f;
   }
 
-  // ---- asks for what load_port will want of this row
+  // ---- asks for what load_port will want of this row. `Words`: where it goes, of runs RunWords or the like
 
-  template <class P>
-  CODA_DEVICE void fetch_port(const P&, std::uint32_t*) const {}
-  CODA_DEVICE void fetch_port(const RotaryTable<float>& p, std::uint32_t* words) const {
+  template <class P, class Words>
+  CODA_DEVICE void fetch_port(const P&, Words) const {}
+  template <class Words>
+  CODA_DEVICE void fetch_port(const RotaryTable<float>& p, Words words) const {
     const int position = p.reg[slot_];
     const bool known = position >= 0;
     const float* row = rows_behind(p.table, p.head_dim, position);
-    // (cos, sin) of pairs, the first of them word i: (1, 0) where nothing is rotated, NaN where the table has no such
-    // row.
-    const auto ask = [&]<int Count>(std::integral_constant<int, Count>, int i, bool rotated, int column_of_head) {
-      std::uint32_t angles[Count];
-      CODA_UNROLL for (int j = 0; j < Count; ++j) angles[j] = __float_as_uint(rotated ? kNan : j % 2 == 0 ? 1.f : 0.f);
-      load_constant_words(row + column_of_head, angles, rotated && known);
-      CODA_UNROLL for (int j = 0; j < Count; ++j) words[i + j] = angles[j];
-    };
+    // (cos, sin) of pairs: (1, 0) where nothing is rotated, NaN where the table has no such row.
     if constexpr (kIsRun) {  // all of a lane's columns are side by side in one head
       const int column = run_column();
       const int column_of_head = col_ == at_.col ? at_.head_column : column % p.head_dim;
-      CODA_UNROLL for (int i = 0; i < Accumulator::count; i += 4) {
-        ask(std::integral_constant<int, 4>(), i, column < p.columns && column < at_.cols, column_of_head + i);
-      }
-    } else if constexpr (std::is_same_v<G, Quad>) {  // the whole patch is in one head
-      const int column_of_head = patch_in_head(at_, col_, p.head_dim) + G::kColumns * at_.lane;
-      CODA_UNROLL for (int i = 0; i < Accumulator::count; i += 2) {
-        ask(std::integral_constant<int, 2>(), i, col_ < p.columns, column_of_head + column_of<G, Width::Same>(i));
+      const bool rotated = column < p.columns && column < at_.cols;
+      const std::uint32_t cos = __float_as_uint(rotated ? kNan : 1.f), sin = __float_as_uint(rotated ? kNan : 0.f);
+      CODA_UNROLL for (int i = 0; i < Accumulator::count / 4; ++i) {
+        words.copy_shared(i, row + column_of_head + 4 * i, rotated && known, {cos, sin, cos, sin});
       }
     } else {
-      each_pair(p.head_dim, [&](int i, int column, const HeadWalk& at) {
-        ask(std::integral_constant<int, 2>(), i, column < p.columns && column < at_.cols, at.column);
-      });
+      const auto ask = [&](int i, bool rotated, int column_of_head) {
+        std::uint32_t angle[2] = {__float_as_uint(rotated ? kNan : 1.f), __float_as_uint(rotated ? kNan : 0.f)};
+        load_constant_words(row + column_of_head, angle, rotated && known);
+        words[i] = angle[0], words[i + 1] = angle[1];
+      };
+      if constexpr (std::is_same_v<G, Quad>) {  // the whole patch is in one head
+        const int column_of_head = patch_in_head(at_, col_, p.head_dim) + G::kColumns * at_.lane;
+        CODA_UNROLL for (int i = 0; i < Accumulator::count; i += 2) {
+          ask(i, col_ < p.columns, column_of_head + column_of<G, Width::Same>(i));
+        }
+      } else {
+        each_pair(p.head_dim, [&](int i, int column, const HeadWalk& at) {
+          ask(i, column < p.columns && column < at_.cols, at.column);
+        });
+      }
     }
   }
-  template <class T>
-  CODA_DEVICE void fetch_port(const GatherLoad<T>& p, std::uint32_t* words) const {
+  template <class T, class Words>
+  CODA_DEVICE void fetch_port(const GatherLoad<T>& p, Words words) const {
     if constexpr (kIsRun) {
       const std::int64_t index = p.reg[slot_];
       const bool known = index >= 0 && index < p.rows;
-      fetch_run<kRowWords<T, Width::Same, Accumulator::count>>(p.data + (index * p.pitch + run_column()), words,
-                                                               known && holds_run(p.data));
+      words.template copy<kRowWords<T, Width::Same, Accumulator::count>>(p.data + (index * p.pitch + run_column()),
+                                                                         known && holds_run(p.data));
     }
   }
-  template <class T, Width W>
-  CODA_DEVICE void fetch_port(const TileLoad<T, W>& p, std::uint32_t* words) const {
+  template <class T, Width W, class Words>
+  CODA_DEVICE void fetch_port(const TileLoad<T, W>& p, Words words) const {
     if (is_masked<Absent>(program_, &p)) return;
     if constexpr (Carries) {
       if (number_of_load(p) >= 0) return;
     }
     if constexpr (kIsRun) {
-      fetch_run<kRowWords<T, W, fragment<W>::count>>(run_of<W>(p.data, p.pitch), words, holds_run(p.data));
+      words.template copy<kRowWords<T, W, fragment<W>::count>>(run_of<W>(p.data, p.pitch), holds_run(p.data));
     } else {
       fetch_row<T, W, fragment<W>::count>(G(), p.data + offset<W>(p.pitch), words, at_.lane,
                                           p.data && inside() ? width<W>() : 0);
@@ -508,7 +511,7 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   CODA_DEVICE T* run_of(T* data, std::int64_t pitch) const {
     // A thread walks along the rows of one tile, or along the tiles of one row: what stays comes first.
     if constexpr (kHasHeadMeans<Program>) return rows_behind(data + scaled<W>(run_column()), pitch, row_);
-    return data + offset<W>(pitch) + kChunk<G, W> * at_.lane;
+    return rows_behind(data + kChunk<G, W> * at_.lane, pitch, row_) + scaled<W>(col_);
   }
   CODA_DEVICE bool holds_run(const void* data) const { return row_ < (data ? at_.rows : 0) && run_column() < at_.cols; }
   /// f(value, its column in the patch)
