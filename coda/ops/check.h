@@ -60,15 +60,15 @@ class Check {
 
  private:
   struct Range {
-    const std::byte* begin = nullptr;
-    std::int64_t rows = 0, width = 0, pitch = 0;  // bytes
-    DType dtype = DType::fp32;
+    const std::byte* begin;
+    std::int64_t rows, width, pitch;  // bytes
+    DType dtype;
     bool is(const Range& other) const;
   };
   struct Named {
-    const char* name = nullptr;
-    Range range = {};
-    bool in_place = false;
+    const char* name;
+    Range range;
+    bool in_place;
   };
   /// A call allocates nothing; no operation has more arguments than this, those of a whole layer included.
   class List {
@@ -80,7 +80,7 @@ class Check {
     const Named* end() const { return items_.data() + size_; }
 
    private:
-    std::array<Named, 32> items_;
+    std::array<Named, 32> items_;  // without values at first: to set all would take a quarter of a call's checks
     int size_ = 0;
   };
   static Range range(const ConstMatrix& m);
