@@ -407,7 +407,7 @@ FAULTS = [
         "rope_back",
         wide_rows,
     ),
-    (APPLY, "      ask(s + ring.kStages);\n", "      ask(s + ring.kStages + 1);\n", "rope_back", wide_rows),
+    (APPLY, "      ask(s + ring.kStages);\n", "      ask(s + ring.kStages + 1);\n", "cross_entropy", wide_rows),
     (APPLY, "      ring.close();\n", "", "qknorm_back"),
     (APPLY, "begin_tile(asking, lifecycle_of_asked);\n        ring", "\n        ring", "qknorm_back"),
     (RING, 'wait_group %0;" ::"n"(kStages - 1)', 'wait_group %0;" ::"n"(kStages)', "cross_entropy", wide_rows),
