@@ -28,40 +28,42 @@ void expect_of(Case& c, reference::Activation f, const std::string& name, const 
   stays_exact(f) ? c.expect_linear(name, ref, chain) : c.expect(name, ref, chain);
 }
 
-TEST(Gemm, IsAnActivationOfAlphaTimesTheProductPlusBetaTimesCPlusBias) {
-  sweep(2 * std::size(kActivations), [](Case& c, int option) {
-    c.draw_product();
-    const auto [f, ref_f] = kActivations[option % std::size(kActivations)];
-    reference::GemmOptions o{.alpha = option % 3 == 0 ? 1 : -0.5, .activation = ref_f};
-    const bool wide = size_of(c.type) == 2 && option % 4 == 1;  // fp32 out of 16-bit operands
-    const DType out = wide ? DType::fp32 : c.type;
-    ops::Gemm call{.a = c.a, .b = c.b, .layout = c.layout, .alpha = o.alpha, .activation = f};
-    const Mat values = c.draw(c.m, c.n, c.scale);
-    if (option % 2 == 1) {
-      o.beta = option % 3 == 1 ? 1 : 0.25;
-      o.c = &values;
-    }
-    const Vec bias = c.draw_vec(c.n, c.scale, c.type);
-    if (c.flip()) {
-      o.bias = &bias;
-      call.bias = c.vec(bias);
-    }
-    if (c.flip()) call.preact = c.out("preact", c.m, c.n, out);
-    if (o.c != nullptr && c.flip()) {  // in place
-      call.out = c.in_place("out", values, out);
-      call.c = call.out;
-    } else {
-      call.out = c.out("out", c.m, c.n, out);
-      if (o.c != nullptr) call.c = c.in(values, out);
-    }
-    call.beta = o.beta;
-    ops::gemm(call);
-    const auto r = Round::to(out);
-    const auto ref = reference::gemm(c.operands(), o), chain = reference::gemm(c.operands(), o, r);
-    c.expect_linear("preact", add_row_vector(ref.z, o.bias, {}), add_row_vector(chain.z, o.bias, r));
-    expect_of(c, ref_f, "out", ref.y, chain.y);
-  });
+constexpr int kLinearOptions = 2 * std::size(kActivations);
+
+void expect_linear_product(Case& c, int option) {
+  c.draw_product();
+  const auto [f, ref_f] = kActivations[option % std::size(kActivations)];
+  reference::GemmOptions o{.alpha = option % 3 == 0 ? 1 : -0.5, .activation = ref_f};
+  const bool wide = size_of(c.type) == 2 && option % 4 == 1;  // fp32 out of 16-bit operands
+  const DType out = wide ? DType::fp32 : c.type;
+  ops::Gemm call{.a = c.a, .b = c.b, .layout = c.layout, .alpha = o.alpha, .activation = f};
+  const Mat values = c.draw(c.m, c.n, c.scale);
+  if (option % 2 == 1) {
+    o.beta = option % 3 == 1 ? 1 : 0.25;
+    o.c = &values;
+  }
+  const Vec bias = c.draw_vec(c.n, c.scale, c.type);
+  if (c.flip()) {
+    o.bias = &bias;
+    call.bias = c.vec(bias);
+  }
+  if (c.flip()) call.preact = c.out("preact", c.m, c.n, out);
+  if (o.c != nullptr && c.flip()) {  // in place
+    call.out = c.in_place("out", values, out);
+    call.c = call.out;
+  } else {
+    call.out = c.out("out", c.m, c.n, out);
+    if (o.c != nullptr) call.c = c.in(values, out);
+  }
+  call.beta = o.beta;
+  ops::gemm(call);
+  const auto r = Round::to(out);
+  const auto ref = reference::gemm(c.operands(), o), chain = reference::gemm(c.operands(), o, r);
+  c.expect_linear("preact", add_row_vector(ref.z, o.bias, {}), add_row_vector(chain.z, o.bias, r));
+  expect_of(c, ref_f, "out", ref.y, chain.y);
 }
+
+TEST(Gemm, IsAnActivationOfAlphaTimesTheProductPlusBetaTimesCPlusBias) { sweep(kLinearOptions, expect_linear_product); }
 
 TEST(Gemm, DoesNotReadCWhereBetaIsZero) {
   Case c(DType::bf16, coda::Layout::nt, 9, 20, 8, 1, true, base_seed());
@@ -94,30 +96,48 @@ void expect_stats(Case& c, const reference::Residual& ref, const reference::Resi
   c.expect("m2", ref.centered_squares, chain.centered_squares);
 }
 
-TEST(GemmResidual, AddsTheResidualWeighsItAndReducesItsStatistics) {
-  sweep(6, [](Case& c, int option) {
-    c.draw_product();
-    const Mat residual = c.draw(c.m, c.n, c.scale);
-    const bool weighed = option < 3;
-    const Vec w = weighed ? c.factors(c.n, 1, c.type) : Vec(static_cast<std::size_t>(c.n), 1.0);
-    ops::GemmResidual call{.a = c.a, .b = c.b, .layout = c.layout};
-    if (weighed) call.weight = c.vec(w);
-    if (c.flip()) {
-      call.x = c.in_place("x", residual);
-      call.residual = call.x;
-    } else {
-      call.residual = c.in(residual);
-      call.x = c.out("x", c.m, c.n);
+constexpr int kResidualOptions = 6;
+
+void expect_residual(Case& c, int option) {
+  c.draw_product();
+  const Mat residual = c.draw(c.m, c.n, c.scale);
+  const bool weighed = option < 3;
+  const Vec w = weighed ? c.factors(c.n, 1, c.type) : Vec(static_cast<std::size_t>(c.n), 1.0);
+  ops::GemmResidual call{.a = c.a, .b = c.b, .layout = c.layout};
+  if (weighed) call.weight = c.vec(w);
+  if (c.flip()) {
+    call.x = c.in_place("x", residual);
+    call.residual = call.x;
+  } else {
+    call.residual = c.in(residual);
+    call.x = c.out("x", c.m, c.n);
+  }
+  if (weighed || c.flip()) call.h = c.out("h", c.m, c.n);
+  want_stats(c, call, Stats(option % 3));
+  ops::gemm_residual(call);
+  const auto run = [&](Round r) { return reference::gemm_residual_norm(c.operands(), residual, w, 256, nullptr, r); };
+  const auto ref = run({}), chain = run(c.round());
+  c.expect_linear("x", ref.x, chain.x);
+  c.expect_linear("h", ref.h, chain.h);
+  expect_stats(c, ref, chain);
+}
+
+TEST(GemmResidual, AddsTheResidualWeighsItAndReducesItsStatistics) { sweep(kResidualOptions, expect_residual); }
+
+/// Where A^T B has many more rows than columns, the CPU multiplies B^T A and turns its tiles, if no tile is folded.
+TEST(Gemm, OfTransposedAWithManyRowsIsTheSame) {
+  std::uint64_t seed = base_seed();
+  for (const Shape s : {Shape{600, 300, 128}, Shape{1031, 258, 200}, Shape{262, 131, 257}, Shape{1300, 513, 130}}) {
+    for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) {
+      for (int option = 0; option < kLinearOptions + kResidualOptions; ++option) {
+        Case c(type, coda::Layout::tn, s.m, s.n, s.k, 1, seed % 2 == 0, seed);
+        SCOPED_TRACE(c.describe());
+        option < kLinearOptions ? expect_linear_product(c, option) : expect_residual(c, option - kLinearOptions);
+        c.finish();
+        ++seed;
+      }
     }
-    if (weighed || c.flip()) call.h = c.out("h", c.m, c.n);
-    want_stats(c, call, Stats(option % 3));
-    ops::gemm_residual(call);
-    const auto run = [&](Round r) { return reference::gemm_residual_norm(c.operands(), residual, w, 256, nullptr, r); };
-    const auto ref = run({}), chain = run(c.round());
-    c.expect_linear("x", ref.x, chain.x);
-    c.expect_linear("h", ref.h, chain.h);
-    expect_stats(c, ref, chain);
-  });
+  }
 }
 
 TEST(Embedding, GathersRowsOfTheTableAndStartsTheResidualStream) {

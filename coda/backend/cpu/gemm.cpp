@@ -224,6 +224,40 @@ Plan plan_of(const GemmCall& c, const Operand& a, const Operand& b) {
           {kTileM, columns_of(c, kTileM)}};
 }
 
+/// A matrix (free dimension, k), or (k, free dimension) if `k_first`.
+Operand operand_of(const ConstMatrix& x, bool k_first) {
+  const std::int64_t pitch =
+      x.rows > 1 ? x.pitch : x.cols;  // that of a single row means nothing, and may be any number
+  return {static_cast<const std::byte*>(x.data), x.dtype, k_first ? 1 : pitch, k_first ? pitch : 1};
+}
+
+// A^T B as the transpose of B^T A. oneDNN takes its first operand row by row, and both are stored the other way round:
+// to turn the narrower one costs less, and to turn a tile, which is in cache, next to nothing.
+void run_turned_epilogue(const void* program, const TileGeometry& g, std::int64_t first, std::int64_t count,
+                         const void* accumulator, std::int64_t ld) {
+  const GemmCall& c = *static_cast<const GemmCall*>(program);
+  thread_local Buffer buffer;
+  constexpr std::int64_t kBeyond = CpuTile<float>::kColumns;  // fragments are read whole
+  auto* acc = static_cast<float*>(buffer.get(static_cast<std::size_t>(g.cols * count + kBeyond) * sizeof(float)));
+  transpose(static_cast<const float*>(accumulator), count, g.cols, ld, acc);
+  const TileGeometry turned{g.col, g.row + first, g.cols, count, g.tile_n, g.tile_m, g.stream};
+  c.epilogue(c.program, turned, 0, g.cols, acc, count);
+}
+GemmCall turned(const GemmCall& c) {
+  GemmCall t = c;
+  std::swap(t.m, t.n);
+  std::swap(t.a, t.b);
+  t.epilogue = &run_turned_epilogue;
+  t.program = &c;
+  return t;
+}
+
+bool pays_turned(const GemmCall& c) {
+  const bool wide = c.layout == Layout::tn && 2 * c.n <= c.m, folds = c.folds.rows || c.folds.columns;
+  if (!wide || folds || c.a.dtype == DType::fp64 || c.tile_n != kTileM) return false;
+  return plan_of(turned(c), operand_of(c.b, true), operand_of(c.a, true)).b == Order::blocks;
+}
+
 struct Range {
   std::int64_t first, last;
 };
@@ -295,12 +329,7 @@ class Shares {
 
 template <class Acc>
 void run_typed(const GemmCall& c) {
-  // The pitch of a single row means nothing, and may be any number.
-  const auto pitch = [](const ConstMatrix& x) { return x.rows > 1 ? x.pitch : x.cols; };
-  const Operand a{static_cast<const std::byte*>(c.a.data), c.a.dtype, c.layout == Layout::tn ? 1 : pitch(c.a),
-                  c.layout == Layout::tn ? pitch(c.a) : 1};
-  const Operand b{static_cast<const std::byte*>(c.b.data), c.b.dtype, c.layout == Layout::nt ? pitch(c.b) : 1,
-                  c.layout == Layout::nt ? 1 : pitch(c.b)};
+  const Operand a = operand_of(c.a, c.layout == Layout::tn), b = operand_of(c.b, c.layout != Layout::nt);
   const Plan plan = plan_of(c, a, b);
   Panels pa(a, c.m, c.k, kTileM, plan.a), pb(b, c.n, c.k, c.tile_n, plan.b);
   const std::int64_t count_m = pa.count(), count_n = pb.count();
@@ -361,7 +390,8 @@ void run_typed(const GemmCall& c) {
 void run(const GemmCall& call) {
   if (call.m <= 0 || call.n <= 0) return;
   try {
-    call.a.dtype == DType::fp64 ? run_typed<double>(call) : run_typed<float>(call);
+    if (pays_turned(call)) run_typed<float>(turned(call));
+    else call.a.dtype == DType::fp64 ? run_typed<double>(call) : run_typed<float>(call);
   } catch (const dnnl::error& e) {
     throw Error(Status::device_error,
                 std::string(call.op) + ": oneDNN: " + e.what() + " (status " + std::to_string(e.status) + ")");
