@@ -47,6 +47,9 @@ def records_of(lines: list[str]) -> list[dict]:
             record = {"what": what, **{name: number(text) for name, text in match.groupdict().items()}}
             if what == "sanitizer":  # of each program that it watched
                 record["reports"] = sum(map(int, re.findall(r"(\d+) errors?\b", line.partition("SUMMARY")[2])))
+                if theirs := re.search(r"(\d+) of them in cuBLASLt's kernels", line):
+                    record["of_cublaslt"] = int(theirs[1])
+                    record["reports"] -= record["of_cublaslt"]
             earlier = next((r for r in found if key_of(r) == key_of(record)), None)
             if earlier is None:
                 found.append(record)

@@ -212,12 +212,13 @@ def tests_section(tests: dict) -> list[str]:
     # What gpu_test.sh leaves out.
     left_out = {
         "initcheck": " (the kernels between products)",
-        "racecheck": " (but for many tiles of a GLU's backward and the loss)",
+        "racecheck": " (but for many tiles of a GLU's backward)",
     }
 
     def watched(record: dict) -> str:
+        theirs = f" and {record['of_cublaslt']} in cuBLASLt's kernels" if record.get("of_cublaslt") else ""
         note = f" ({record['note']})" if "note" in record else ""
-        return f"{record['tool']}{left_out.get(record['tool'], '')} {record['reports']}{at(record)}{note}"
+        return f"{record['tool']}{left_out.get(record['tool'], '')} {record['reports']}{theirs}{at(record)}{note}"
 
     run, verify, edges = of("tests")[0], of("verify")[0], of("edge cases")[0]
     reruns = max(of("reruns"), key=lambda r: r["times"])

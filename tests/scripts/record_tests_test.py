@@ -21,6 +21,7 @@ SANITIZED = "memcheck: [ FAILED ] 1 test.; ERROR SUMMARY: 3 errors;[ FAILED ] 3 
 RACES = (
     "racecheck: [ FAILED ] 1 test.; RACECHECK SUMMARY: 20 hazards displayed (23 errors, 0 warnings);; SUMMARY: 1 error"
 )
+RACES_OF_TWO = "racecheck: RACECHECK SUMMARY: 24 hazards displayed (24 errors, 0 warnings); 23 of them in cuBLASLt's kernels"
 UNDER_LOAD = "reruns: 1104 kernels and layouts x 1000 under load, {} differ, 30 s"
 
 
@@ -45,6 +46,12 @@ class RecordTests(unittest.TestCase):
     def test_reports_of_all_programs_under_a_sanitizer_count(self) -> None:
         self.assertEqual(self.one("sanitizer", [SANITIZED]), {"what": "sanitizer", "tool": "memcheck", "reports": 5})
         self.assertEqual(self.one("sanitizer", [RACES])["reports"], 24, "all of them, not what is displayed")
+
+    def test_reports_of_kernels_that_are_cublaslts_are_told_apart(self) -> None:
+        self.assertEqual(
+            self.one("sanitizer", [RACES_OF_TWO]),
+            {"what": "sanitizer", "tool": "racecheck", "reports": 1, "of_cublaslt": 23},
+        )
 
     def test_other_lines_are_no_records(self) -> None:
         self.assertEqual(records_of(["## 3 s", "gpu_test: the build failed", ""]), [])
