@@ -8,9 +8,9 @@
 #include "coda/coda.h"
 
 struct SiluAbsMax {
-  coda::RowVector<const float> bias;       // (N)
-  coda::TileStore<coda::bf16> out;         // (M, N)
-  coda::ReduceN<coda::AbsMax> row_absmax;  // (M, tiles)
+  coda::RowVector<const float> bias = {.otherwise = 0};  // (N)
+  coda::TileStore<coda::bf16> out = {};                  // (M, N)
+  coda::ReduceN<coda::AbsMax> row_absmax = {};           // (M, tiles)
 
   template <class Tile>
   CODA_FN void operator()(Tile& tile, auto acc) const {

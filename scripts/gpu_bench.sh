@@ -6,7 +6,7 @@
 #   gpu_bench.sh [--peers] [--quick] [options of coda bench, such as --rounds 20]
 #     --peers: also eager PyTorch, torch.compile and QuACK, where PYTHON (python3) has them: peers.json, in four minutes
 #     --quick: 2048, 4096 and 8192 only, and the host's time, in less than a minute
-# CODA_PREBUILT=1: run build/cuda as it is. CODA_COMMIT: what was measured, where that is no git checkout.
+# CODA_PREBUILT=1: run build/cuda as it is. CODA_COMMIT: the commit to record, if this is not its git checkout.
 set -euo pipefail
 CDPATH="" cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/local/cuda/bin"

@@ -11,7 +11,7 @@
 #                                     tests/mutation/run_sm90.py
 #
 # CODA_TEST_SECONDS: how long the threads run (5). CODA_TEST_LIMIT: seconds after which a test counts as hung (300).
-# CODA_PREBUILT=1: run build/cuda as it is. CODA_COMMIT: what was tested, where that is no git checkout. Logs lie in
+# CODA_PREBUILT=1: run build/cuda as it is. CODA_COMMIT: the commit to record, if this is not its git checkout. Logs lie in
 # build/cuda/.
 set -euo pipefail
 CDPATH="" cd "$(dirname "$0")/.."
@@ -103,11 +103,12 @@ reruns() {
   return $((status || differ != 0))
 }
 
-# In memory of its own size: what a tool watches is each access. Each program's kernels once, with many tiles to a thread
-# block, and the kernels between them. With many tiles racecheck reports the slabs that a GLU's backward hands on from
-# team to team: one lane arrives at a barrier for its warp, behind __syncwarp(). Where each lane arrived for itself, it
-# reported nothing. It also reports kernels of cuBLASLt's (nvjet_*), which are counted apart. Told to watch ours alone
-# (--kernel-name), it failed with an error of its own.
+# Each program's kernels once, with many tiles to a thread block, and the kernels between them. A matrix has an allocation
+# of its own size, so that the tool sees each access outside of it. With many tiles racecheck reports the slabs that a
+# GLU's backward hands on from team to team: there one lane arrives at the barrier for its warp, after __syncwarp(). With
+# each lane arriving for itself it reported nothing, so we take these reports for false. It also reports kernels of
+# cuBLASLt's (nvjet_*), which are counted apart. Told to watch ours alone (--kernel-name), it failed with an error of its
+# own.
 sanitize_with() { # sanitize_with <tool> <log>
   local tool=$1 status=0
   local watch=(compute-sanitizer --tool "$tool" "${extra[@]}" --print-limit 1000)
@@ -132,7 +133,7 @@ sanitize() {
   local tool log jobs=() status=0 theirs races in_cublaslt
   export CODA_TEST_SMALL=1 CODA_TEST_SEPARATE_BUFFERS=1
   for tool in "$@"; do
-    # A test copies back elements that no call writes, such as the loss of a row without a target.
+    # A test copies back elements that no call writes, such as the logit of a target that is none.
     local extra=()
     [[ $tool != initcheck ]] || extra=(--check-api-memory-access no)
     log=$logs/sanitize_$tool.log

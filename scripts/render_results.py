@@ -20,8 +20,8 @@ from results import (
 BEGIN, END = "<!-- results: made by scripts/render_results.py -->", "<!-- end of results -->"
 
 ALONE = (
-    "In turn, programs and bare product have one clock, whatever power each draws; alone, as a model runs for hours, long "
-    "work has the clock that its own power leaves it."
+    "In turn, programs and bare product share one clock; alone, each has the clock that its own power draw allows, as in "
+    "hours of training."
 )
 
 
@@ -54,15 +54,16 @@ def kernel_section(run: dict, peers: dict | None) -> list[str]:
             rows.append(cells)
     text = (
         f"Speed on an {run['device']} relative to the **bare** product of the same M = N = K by cuBLASLt's own choice of an "
-        "algorithm, bf16. At 1.00 what a program does beside its product costs no time; `gemm` alone is cuBLASLt with the "
-        "fastest algorithm that `coda tune` found. GPU time by graph replay, L2 flushed, interleaved in random order, medians of up to 40 behind 400 ms of the same, "
-        f"so that clocks are those of sustained work; driver {run['driver']}, CUDA {run['cuda']}, CUTLASS {run['cutlass']}, "
+        "algorithm, bf16. At 1.00 a program is as fast as that product alone; `gemm` is cuBLASLt with the fastest algorithm "
+        "that `coda tune` found. GPU time of CUDA-graph replays, L2 flushed before each, interleaved in random order; "
+        "medians of up to 40, after 400 ms of the same work, so that clocks are those of sustained load; "
+        f"driver {run['driver']}, CUDA {run['cuda']}, CUTLASS {run['cutlass']}, "
         f"commit {run['commit']}; `scripts/gpu_bench.sh` measures it again."
     )
     if peers:
         versions = "; ".join(dict.fromkeys(p["version"] for p in peers["peers"]))
         layouts = ", all in A·Bᵀ" if all(r.get("layout", "nt") == "nt" for r in peers["records"]) else ""
-        how = "" if "commit" in peers else " and not by `--peers`"
+        how = "" if "commit" in peers else " (by hand, not by `gpu_bench.sh --peers`)"
         text += f" Peers on an {peers['device']}, {peers['date']}, in a run of their own{how}{layouts}: {versions}."
         for peer, programs_of in peers.get("differs", {}).items():
             text += f" {peer}: " + "; ".join(f"`{p}` {what}" for p, what in programs_of.items()) + "."
@@ -71,8 +72,9 @@ def kernel_section(run: dict, peers: dict | None) -> list[str]:
     head = ["program", "product"] + [str(size) for size in sizes] + [f"{peer}: {sizes_text}" for peer in peer_names]
     legend = [
         "",
-        "`gemm_bias` is `gemm` with one; `without_preact`, `without_logits`: what training would keep is not stored; `gelu`: by",
-        "tanh; `gemm_weight_gradient`: `gemm` that adds to fp32.",
+        "`gemm_bias` is `gemm` with one; `without_preact`, `without_logits`: what training would keep is not stored;",
+        "`gemm_layernorm_gelu` is `gemm_layernorm` and `gemm_gelu_backward` `gemm_activation_backward` with GELU by tanh;",
+        "`gemm_weight_gradient` is `gemm` that adds to fp32.",
     ]
     return (
         lines
@@ -100,7 +102,7 @@ def model_section(run: dict) -> list[str]:
         "which it reads and writes; its bare product writes 16 bits."
     )
     if alone:
-        text += f" {ALONE} That is the second figure, of work of 2 ms or more."
+        text += f" First figure: in turn. Second figure, of work of 2 ms or more: alone. {ALONE}"
     lines = wrapped(text)
     return lines + image("models", "Speed at the shapes of models") + table(["program"] + models, rows) + [""]
 
@@ -111,7 +113,7 @@ def few_rows_section(run: dict) -> list[str]:
         return []
     rows = [[f"`{p}`"] + [f"{g[m]:.2f}" if m in g else "" for m in sizes] for p, g in gains.items()]
     lines = [
-        "With few rows (N = K = 4096): how much longer cuBLASLt's product and a kernel of its own behind it take:",
+        "With few rows (N = K = 4096): the time of cuBLASLt's product and a separate kernel, divided by that of what CODA runs:",
         "",
     ]
     return lines + image("few_rows", "Few rows") + table(["program"] + [f"M = {m}" for m in sizes], rows) + [""]
@@ -129,10 +131,10 @@ def host_section(run: dict, peers: dict | None) -> list[str]:
         return f"{least} µs" if least == most else f"{least} to {most} µs"
 
     text = (
-        f"Host time of a call from C++: {span('seen_us', False)} where the shape was seen, {span('new_us', False)} where "
-        f"it is new, and up to {max(times('first_us', False)) / 1000:.1f} ms for the first call of a program in a process. "
-        f"Products that no program follows are cuBLASLt's, which loads code of its own: {span('seen_us', True)}, up to "
-        f"{max(times('new_us', True)) / 1000:.1f} ms, and up to {max(times('first_us', True)) / 1000:.0f} ms. "
+        f"Host time of a call from C++: {span('seen_us', False)} for a shape used before, {span('new_us', False)} "
+        f"for a new shape, up to {max(times('first_us', False)) / 1000:.1f} ms for a program's first call in a process. "
+        f"Plain products are cuBLASLt's, which loads its own code: {span('seen_us', True)}, up to "
+        f"{max(times('new_us', True)) / 1000:.1f} ms and up to {max(times('first_us', True)) / 1000:.0f} ms. "
         "Nothing is compiled or tuned."
     )
     if peers:
@@ -190,7 +192,7 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
         "products, ms",
         "products / layer",
         *(["alone"] if alone else []),
-        "torch.compile",
+        "products / torch.compile's layer",
         "MiB held for the backward (unfused)",
     ]
     lines += image("layer", "A layer against its products") + table(head, rows) + [""]

@@ -87,7 +87,7 @@ struct HeadGradients {
   Matrix head = {};
 };
 
-// ---- forward
+// ---- forward. To `traffic`, if it is given, a call adds the bytes of activations that it moves.
 
 /// x = table[token], its statistics, and the first layer's qkv. x and rstd are what block and the backward take.
 struct BlockPre {

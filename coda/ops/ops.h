@@ -216,8 +216,8 @@ struct LseFinalize {
 };
 void lse_finalize(const LseFinalize& args);
 
-/// Cross-entropy of norm(a b^T) against target: writes lse and loss (M), never holds all (M, V) logits: one tile for
-/// each thread, on Hopper where no fused kernel runs 256 MiB of them. weight (V, K).
+/// Cross-entropy of norm(a b^T) against target: writes lse and loss (M), holds few logits at a time: one tile for each
+/// thread or, on Hopper where no fused kernel runs, 256 MiB of them at most. weight (V, K).
 struct LinearCrossEntropy {
   ConstMatrix a, weight;
   Norm norm = {};
@@ -253,7 +253,7 @@ void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args);
 /// Backward of the linear layer behind an RMSNorm. acc = a b = dZ W = dH; x (M, N) the saved residual stream, rstd its
 /// statistic, weight (N) the norm's, row_term[m] = sum(zdz) / N; dx_in (optional) the gradient from the residual
 /// branch. dx = dx_in + rstd (dH weight - x rstd row_term); h = x rstd weight (optional); dweight (tiles_m, N)
-/// (optional)
+/// (optional): the sums of dH x rstd over the rows of each tile, for sum_columns.
 struct GemmRmsBackward {
   ConstMatrix a, b;
   Layout layout = Layout::nn;
@@ -266,6 +266,7 @@ void gemm_rms_backward(const GemmRmsBackward& args);
 
 /// Behind a LayerNorm: zdz and udz (M) are the row sums of NormDot divided by N. n = (x - mean) rstd:
 /// dx = dx_in + rstd (dH weight - udz - n zdz); h = n weight + bias; dweight, dbias (tiles_m, N).
+/// dx_in, h, dweight and dbias are optional.
 struct GemmLayerNormBackward {
   ConstMatrix a, b;
   Layout layout = Layout::nn;
@@ -393,8 +394,8 @@ struct Cast {
 };
 void cast(const Cast& args);
 
-/// out[0] = beta * out[0] + sum of x^2: called once for each gradient, that of all of them. out is one fp64, beta 0
-/// or 1.
+/// out[0] = beta * out[0] + sum of x^2. One call for each gradient, the first with beta = 0 and the others with 1,
+/// gives the sum over all of them. out is one fp64.
 struct SquaredNorm {
   ConstVector x;
   double beta = 0;
@@ -409,7 +410,8 @@ void squared_norm(const SquaredNorm& args);
 ///   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2,
 ///   master = master (1 - rate weight_decay) - rate (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps).
 /// squared_norm (optional), one fp64 from squared_norm over all gradients: g is scaled down to a global norm of
-/// clip_norm (0: no limit), and nothing is changed where the norm is not finite. It is read where the step runs.
+/// clip_norm (0: no limit), and nothing is changed where the norm is not finite. It is read on the device; nothing
+/// waits for it.
 struct AdamW {
   Vector master, m, v;
   Vector weight = {};

@@ -46,6 +46,13 @@ struct WhereNonzero {
   }
 };
 
+struct Exp {
+  template <class S>
+  CODA_FN S operator()(S x) const {
+    return exp(x);
+  }
+};
+
 /// d loss / d z of loss = (1 - s)(lse - l[target]) + s (lse - mean(l)) + zeta lse^2, weighted by dloss[m]; see
 /// cross_entropy_backward in ops. s: label smoothing; zeta: the z-loss of PaLM (arXiv 2204.02311).
 template <class T>
@@ -65,14 +72,6 @@ struct CrossEntropyGradient {
       return map(WhereNonzero{}, backward(logit, z, weight).dz * dl, weight);
     });
   }
-
- private:
-  struct Exp {
-    template <class S>
-    CODA_FN S operator()(S x) const {
-      return exp(x);
-    }
-  };
 };
 
 /// dz of stored pre-logits z, elementwise (no product); in place if dz is z.

@@ -68,14 +68,13 @@ struct RopeBackward {
 /// The same through the norm of each head: g = R^T dy * w, dz = r (g - n mean(g n)) with n = z r, r = rstd of the head.
 template <class T, class Dot = RmsDot<T>>
 struct QkNormRopeBackward {
-  using Acc = acc_t<T>;
   TileLoad<T> preact = {}, dy = {};  // (M, N)
-  HeadMean<Acc, 0> square = {};
-  HeadMean<Acc, 1> gz = {.otherwise = 0};  // mean of g z over each head
+  HeadMean<acc_t<T>, 0> square = {};
+  HeadMean<acc_t<T>, 1> gz = {.otherwise = 0};  // mean of g z over each head
   HeadVector<T> weight = {};
-  RotaryTable<Acc> rope = {};
-  TileStore<T> dz = {};            // (M, N), may be dy
-  ReduceM<Sum, Acc> dweight = {};  // (tiles, N): R^T dy * n, to be summed over the heads
+  RotaryTable<acc_t<T>> rope = {};
+  TileStore<T> dz = {};                 // (M, N), may be dy
+  ReduceM<Sum, acc_t<T>> dweight = {};  // (tiles, N): R^T dy * n, to be summed over the heads
   Dot dot = {};
 
   template <class Tile>
@@ -86,11 +85,11 @@ struct QkNormRopeBackward {
   }
   template <class Tile>
   CODA_FN void operator()(Tile& tile, auto) const {
-    auto z = tile.load(preact), r = map(Rsqrt{}, tile.load(square)), n = z * r;
+    auto z = tile.load(preact), r = map(Rsqrt{}, tile.load(square));
     auto back = pairwise(tile.load(dy), tile.load(rope), RotateBack{});
     auto d = r * (back * tile.load(weight) - z * (r * r * tile.load(gz)));
     tile.store(dz, d);
-    tile.reduce(dweight, back * n);
+    tile.reduce(dweight, back * (z * r));
     dot(tile, z, d);
   }
 };

@@ -5,15 +5,15 @@
 
 struct Tanh {
   template <class S>
-  CODA_FN S operator()(S x) const {
+  CODA_FN auto operator()(S x) const {
     return coda::tanh(x);
   }
 };
 
 struct TanhColumnSums {
-  coda::RowVector<const float> bias;          // (N)
-  coda::TileStore<coda::bf16> out;            // (M, N)
-  coda::ReduceM<coda::Sum> column_sums = {};  // (tiles, N)
+  coda::RowVector<const float> bias = {.otherwise = 0};  // (N)
+  coda::TileStore<coda::bf16> out = {};                  // (M, N)
+  coda::ReduceM<coda::Sum> column_sums = {};             // (tiles, N)
 
   template <class Tile>
   CODA_FN void operator()(Tile& tile, auto acc) const {

@@ -21,7 +21,9 @@ SANITIZED = "memcheck: [ FAILED ] 1 test.; ERROR SUMMARY: 3 errors;[ FAILED ] 3 
 RACES = (
     "racecheck: [ FAILED ] 1 test.; RACECHECK SUMMARY: 20 hazards displayed (23 errors, 0 warnings);; SUMMARY: 1 error"
 )
-RACES_OF_TWO = "racecheck: RACECHECK SUMMARY: 24 hazards displayed (24 errors, 0 warnings); 23 of them in cuBLASLt's kernels"
+RACES_OF_TWO = (
+    "racecheck: RACECHECK SUMMARY: 24 hazards displayed (24 errors, 0 warnings); 23 of them in cuBLASLt's kernels"
+)
 UNDER_LOAD = "reruns: 1104 kernels and layouts x 1000 under load, {} differ, 30 s"
 
 

@@ -271,11 +271,14 @@ void run_piece(const GemmCall& c, const Panels& a, const Panels& b, Strip& strip
                        tn,          c.m * c.n >= kStreamed};
   if (last_row <= rows.first || g.cols <= 0) return;
   constexpr std::int64_t kColumns = CpuTile<Acc>::kColumns;
+  if (c.k <= 0) {  // all rows of the product are the same
+    alignas(64) static constexpr Acc kZeros[kMaxTileN + kColumns] = {};
+    return c.epilogue(c.program, g, rows.first, last_row - rows.first, kZeros, 0);
+  }
   const bool blocked = b.order == Order::blocks;
   const std::int64_t ld = blocked ? g.cols : ceil_div(g.cols, kColumns) * kColumns;
   thread_local Buffer buffer;
   Acc* acc = static_cast<Acc*>(buffer.get(static_cast<std::size_t>(stripe * ld + kColumns) * sizeof(Acc)));
-  if (c.k <= 0) std::fill_n(acc, stripe * ld + kColumns, Acc(0));
   const Operand panel = a.get(tm);
   for (std::int64_t r = rows.first; r < last_row; r += stripe) {
     const std::int64_t count = std::min(stripe, last_row - r);
@@ -284,7 +287,7 @@ void run_piece(const GemmCall& c, const Panels& a, const Panels& b, Strip& strip
     if constexpr (std::is_same_v<Acc, float>) {
       if (blocked) multiply_blocked(b.stored(), some.data, strip.get(b, g.col, g.cols), count, g.cols, c.k, acc);
     }
-    if (!blocked && c.k > 0) {
+    if (!blocked) {
       Operand columns = b.get(tn);
       columns.data = static_cast<const std::byte*>(columns.at(cols.first));
       multiply(some, columns, count, g.cols, c.k, acc, ld);

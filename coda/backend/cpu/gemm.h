@@ -65,7 +65,7 @@ std::int64_t tile_n_for(const char* op, const P& program) {
   return tile_n_for_heads(head_dim);
 }
 
-/// What this program folds: that has to be run in order, by one thread.
+/// Along which directions this program folds: what is folded runs in order, on one thread.
 template <class Acc, class P>
 Folds folds_of(const P& program) {
   Folds folds;
@@ -80,7 +80,7 @@ Folds folds_of(const P& program) {
   return folds;
 }
 
-/// The call of a program, which is looked at.
+/// Describes the call of a program, after a look at its ports.
 template <class Acc, class P>
 GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n, std::int64_t k, const ConstMatrix& a,
                   const ConstMatrix& b, const P& program) {
@@ -93,13 +93,12 @@ GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n,
 
 /// Runs `program` on the product of a and b, which the layout reads as in `Layout`. T is bf16, fp16, float or double,
 /// accumulated in float (double for double). K = 0 gives a product of zeros; M = 0 or N = 0 does nothing.
-/// Results are bitwise the same for any number of threads. The rows of the last, smaller tile, few rows (up to 512 in
-/// bf16, 256 in fp32, 128 else) or tiles (fewer than 16, or 32 where the program folds rows) may take another of
-/// oneDNN's kernels than many, so a row's last bits may depend on M, never on what the other rows hold.
-/// Throws Error(invalid_argument) if the shapes do not fit each other or rows of an output its pitch, and
-/// Error(device_error) if memory runs out; they name `op`. What else a port points to is taken as it is (the checked
-/// calls of coda/ops look at all of it). Outputs must not overlap inputs that other tiles still read: a residual may be
-/// overwritten in place, an operand of the product may not.
+/// Results are bitwise the same for any number of threads. The last, smaller tile, up to 512 rows, fewer than 32 tiles,
+/// or (layout tn) an M on the other side of 2 N may take another of oneDNN's kernels, so a row's last bits may depend
+/// on M, never on what the other rows hold. Throws Error(invalid_argument) if the shapes do not fit each other or rows
+/// of an output its pitch, and Error(device_error) if memory runs out; they name `op`. What else a port points to is
+/// taken as it is (the checked calls of coda/ops look at all of it). Outputs must not overlap inputs that other tiles
+/// still read: a residual may be overwritten in place, an operand of the product may not.
 template <class T, class U, Program P>
 void gemm(MatrixOf<T> a, MatrixOf<U> b, const P& program, Layout layout = Layout::nt, const char* op = "gemm") {
   static_assert(is_real<T> && std::is_same_v<std::remove_const_t<T>, std::remove_const_t<U>>,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 
 #include "coda/backend/cpu/vectors.h"
 #include "coda/epilogue/tile.h"
@@ -37,6 +38,13 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   static constexpr int kL = kLanes<Acc>;
   static constexpr int kColumns = kL * kVectors;
   static constexpr Acc kNan = std::numeric_limits<Acc>::quiet_NaN();
+
+  /// Cosine and sine of columns that are not rotated.
+  alignas(64) static constexpr auto kNoAngles = [] {
+    std::array<Acc, kColumns> angles{};
+    for (int i = 0; i < kColumns; i += 2) angles[i] = 1;
+    return angles;
+  }();
 
   CODA_FN explicit CpuTile(const TileGeometry& g) : geometry_(g) {}
   CODA_FN void set_row(std::int64_t row) {
@@ -122,17 +130,17 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   }
   CODA_FN fragment<Width::Same> load_port(const RotaryTable<Acc>& p) const {
     const std::int64_t position = p.position[row_], in_head = col_ % p.head_dim;
+    if (col_ >= p.columns) return unpack<Width::Same>(kNoAngles.data());
     const bool outside = position < 0 || position >= p.rows;
     const Acc* angles = p.table + (outside ? 0 : position) * p.head_dim;
     if (!outside && col_ + kColumns <= p.columns && in_head + kColumns <= p.head_dim) {
       return unpack<Width::Same>(angles + in_head);
     }
-    alignas(64) Acc tmp[kColumns];
-    for (int i = 0; i < kColumns; i += 2) tmp[i] = 1, tmp[i + 1] = 0;
+    auto tmp = kNoAngles;
     each_head_segment(p.head_dim, p.columns, [&](int at, int n, std::int64_t, std::int64_t offset) {
-      outside ? std::fill_n(tmp + at, n, kNan) : std::copy_n(angles + offset, n, tmp + at);
+      outside ? std::fill_n(tmp.data() + at, n, kNan) : std::copy_n(angles + offset, n, tmp.data() + at);
     });
-    return unpack<Width::Same>(tmp);
+    return unpack<Width::Same>(tmp.data());
   }
   template <class T>
   CODA_FN fragment<Width::Same> load_port(const HeadVector<T>& p) const {

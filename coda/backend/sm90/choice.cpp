@@ -1,6 +1,7 @@
 #include "coda/backend/sm90/choice.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -327,20 +328,23 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
   }
   x.choice = rule(m, n, k, device);
   x.splits_k = x.choice.way == Way::fused && x.choice.config == rule.few_rows;
-  const std::string chip = "the " + number(device.multiprocessors) + " multiprocessors";
+  const std::string tiles = number(rule.tile_m) + " x " + number(rule.tile_n) + " tiles";
+  const std::string count = number(device.multiprocessors) + " multiprocessors";
+  x.why = "not measured; the rule: ";
   if (rule.few_rows >= 0) {
-    x.why = "up to " + number(rule.most) + " rows, and where tiles of " + number(Rule::kFewRows) + " x " +
-            number(rule.tile_n) + " are for three quarters to all of " + chip + ", configuration " +
-            number(rule.few_rows) + ", which splits K; else ";
+    x.why += "configuration " + number(rule.few_rows) + ", which splits K, for up to " + number(rule.most) +
+             " rows, or where " + number(Rule::kFewRows) + " x " + number(rule.tile_n) +
+             " tiles fill three quarters of the " + count + " and are no more than they; ";
   }
-  x.why = "not measured; the rule: " + x.why + "fused from " + number(Rule::kFewRows + 1) +
-          " rows on, if there are tiles of " + number(rule.tile_m) + " x " + number(rule.tile_n) +
-          " for three quarters of " + chip;
+  x.why += "configuration 0 from " + number(Rule::kFewRows + 1) + " rows on, where " + tiles +
+           " fill three quarters of the " + count + "; else unfused";
   if (rule.lean >= 0 && rule.lean_k(device) < LeanFrom::kNever) {
-    x.why += "; from K = " + number(rule.lean_k(device)) + " and M N K = " + number(Rule::much_work(device)) +
-             " on, with " + number(Rule::kManyTiles) + " tiles of " + number(2 * rule.tile_m) + " x " +
-             number(rule.tile_n) + " for each, configuration " + number(rule.lean) +
-             (device.has_fast_memory() ? ", which draws less power" : ", which reads less memory");
+    x.why += "; configuration " + number(rule.lean) +
+             (device.has_fast_memory() ? ", which draws less power," : ", which reads less memory,") +
+             " from K = " + number(rule.lean_k(device)) + " and M N K = 2^" +
+             number(std::countr_zero(static_cast<std::uint64_t>(Rule::much_work(device)))) + " on, with at least " +
+             number(Rule::kManyTiles) + " tiles of " + number(2 * rule.tile_m) + " x " + number(rule.tile_n) +
+             " for each multiprocessor";
   }
   return x;
 }

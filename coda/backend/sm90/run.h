@@ -15,7 +15,7 @@
 
 namespace coda::sm90 {
 
-/// The program on the product of a and b, of any shape and layout (see sm90::gemm in gemm.cuh).
+/// The program on the product of a and b, of any shape and layout (see sm90::gemm in product.cuh).
 template <class T, class P>
 struct Product {
   static void run(const ConstMatrix& a, const ConstMatrix& b, Layout layout, const P& program, void* stream,
