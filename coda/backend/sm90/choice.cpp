@@ -333,13 +333,13 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
   x.why = "not measured; the rule: ";
   if (rule.few_rows >= 0) {
     x.why += "configuration " + number(rule.few_rows) + ", which splits K, for up to " + number(rule.most) +
-             " rows, or where " + number(Rule::kFewRows) + " x " + number(rule.tile_n) +
-             " tiles fill three quarters of the " + count + " and are no more than they; ";
+             " rows, or where there are " + number(Rule::kFewRows) + " x " + number(rule.tile_n) +
+             " tiles for three quarters to all of the " + count + "; ";
   }
   x.why += "configuration 0 from " + number(Rule::kFewRows + 1) + " rows on, where " + tiles +
            " fill three quarters of the " + count + "; else unfused";
   if (rule.lean >= 0 && rule.lean_k(device) < LeanFrom::kNever) {
-    x.why += "; configuration " + number(rule.lean) +
+    x.why += "; for much work configuration " + number(rule.lean) +
              (device.has_fast_memory() ? ", which draws less power," : ", which reads less memory,") +
              " from K = " + number(rule.lean_k(device)) + " and M N K = 2^" +
              number(std::countr_zero(static_cast<std::uint64_t>(Rule::much_work(device)))) + " on, with at least " +
