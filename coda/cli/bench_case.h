@@ -75,16 +75,20 @@ class BenchCase {
     const std::int64_t tile_n = cpu::detail::tile_n_for<Acc>("bench", program);
     const std::int64_t rows = cpu::tiles_m(m), cols = (n + tile_n - 1) / tile_n;
     static const std::vector<Acc> unused(static_cast<std::size_t>(cpu::kTileM * cpu::kMaxTileN));
-#pragma omp parallel for schedule(dynamic)
-    for (std::int64_t t = 0; t < rows * cols; ++t) {
-      const std::int64_t tm = t / cols, tn = t % cols;
-      const cpu::TileGeometry g{tm * cpu::kTileM,
-                                tn * tile_n,
-                                std::min(cpu::kTileM, m - tm * cpu::kTileM),
-                                std::min(tile_n, n - tn * tile_n),
-                                tm,
-                                tn};
-      cpu::run_epilogue<Acc, P>(&program, g, 0, g.rows, unused.data(), cpu::kMaxTileN);
+#pragma omp parallel
+    {
+#pragma omp for schedule(dynamic) nowait
+      for (std::int64_t t = 0; t < rows * cols; ++t) {
+        const std::int64_t tm = t / cols, tn = t % cols;
+        const cpu::TileGeometry g{tm * cpu::kTileM,
+                                  tn * tile_n,
+                                  std::min(cpu::kTileM, m - tm * cpu::kTileM),
+                                  std::min(tile_n, n - tn * tile_n),
+                                  tm,
+                                  tn};
+        cpu::run_epilogue<Acc, P>(&program, g, 0, g.rows, unused.data(), cpu::kMaxTileN);
+      }
+      cpu::end_of_streams();
     }
   }
   void* allocate(std::int64_t count, DType t);

@@ -201,7 +201,7 @@ struct Plan {
 };
 
 Plan plan_of(const GemmCall& c, const Operand& a, const Operand& b) {
-  if (c.k <= 0 || a.dtype == DType::fp64) return {Order::as_is, Order::as_is, {kStripe, c.tile_n}};
+  if (a.dtype == DType::fp64) return {Order::as_is, Order::as_is, {kStripe, c.tile_n}};
   const bool widen = needs_widening(a.dtype), one_tile = c.n <= c.tile_n;
   const DType stored = widen ? DType::fp32 : a.dtype;
   // A bf16 product that takes rows of B as they are stored is fast enough to be overtaken by one in blocks only by this
@@ -271,10 +271,6 @@ void run_piece(const GemmCall& c, const Panels& a, const Panels& b, Strip& strip
                        tn,          c.m * c.n >= kStreamed};
   if (last_row <= rows.first || g.cols <= 0) return;
   constexpr std::int64_t kColumns = CpuTile<Acc>::kColumns;
-  if (c.k <= 0) {  // all rows of the product are the same
-    alignas(64) static constexpr Acc kZeros[kMaxTileN + kColumns] = {};
-    return c.epilogue(c.program, g, rows.first, last_row - rows.first, kZeros, 0);
-  }
   const bool blocked = b.order == Order::blocks;
   const std::int64_t ld = blocked ? g.cols : ceil_div(g.cols, kColumns) * kColumns;
   thread_local Buffer buffer;
@@ -330,8 +326,42 @@ class Shares {
   std::vector<Taken> taken_;
 };
 
+// No product: a few whole rows at a time, since memory likes long ones, or tiles where rows are few. All rows of the
+// accumulator are the same one of zeros.
+template <class Acc>
+void run_elementwise(const GemmCall& c) {
+  constexpr std::int64_t kFewRows = 8;
+  alignas(64) static constexpr Acc kZeros[kMaxTileN + CpuTile<Acc>::kColumns] = {};
+  const std::int64_t tiles = ceil_div(c.n, c.tile_n), rows = c.folds.rows ? kTileM : kStripe;
+  const std::int64_t blocks = ceil_div(c.m, rows);
+  const std::int64_t width = blocks >= 2 * omp_get_max_threads() ? tiles : 1;  // tiles of a row that a thread takes
+  const std::int64_t across = ceil_div(tiles, width);
+#pragma omp parallel if (blocks * across > 1 && !omp_in_parallel())
+  {
+#pragma omp for schedule(static) nowait
+    for (std::int64_t i = 0; i < blocks * across; ++i) {
+      const std::int64_t first = i / across * rows, last = std::min(first + rows, c.m), tm = first / kTileM;
+      const std::int64_t first_tile = i % across * width, last_tile = std::min(first_tile + width, tiles);
+      for (std::int64_t r = first; r < last; r += kFewRows) {
+        for (std::int64_t tn = first_tile; tn < last_tile; ++tn) {
+          const TileGeometry g{tm * kTileM,
+                               tn * c.tile_n,
+                               std::min(kTileM, c.m - tm * kTileM),
+                               std::min(c.tile_n, c.n - tn * c.tile_n),
+                               tm,
+                               tn,
+                               c.m * c.n >= kStreamed};
+          c.epilogue(c.program, g, r - g.row, std::min(kFewRows, last - r), kZeros, 0);
+        }
+      }
+    }
+    end_of_streams();
+  }
+}
+
 template <class Acc>
 void run_typed(const GemmCall& c) {
+  if (c.k <= 0) return run_elementwise<Acc>(c);
   const Operand a = operand_of(c.a, c.layout == Layout::tn), b = operand_of(c.b, c.layout != Layout::nt);
   const Plan plan = plan_of(c, a, b);
   Panels pa(a, c.m, c.k, kTileM, plan.a), pb(b, c.n, c.k, c.tile_n, plan.b);
@@ -382,6 +412,7 @@ void run_typed(const GemmCall& c) {
             run_piece<Acc>(c, pa, pb, strip, tm, tn, {first, first + rows}, {col, col + piece.cols}, piece.rows);
           });
         });
+        end_of_streams();
       }
     }
   }

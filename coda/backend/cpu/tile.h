@@ -364,7 +364,8 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
 
 /// Runs a program over `count` rows from `first` on of one tile, whose accumulator is in memory: acc[r * ld + c] is
 /// that of row first + r. What a row holds past the tile's last column is read up to a whole fragment (anything may be
-/// there) but never used. Rows that a port of the program folds are to be run in order, by one thread.
+/// there) but never used. Rows that a port of the program folds are to be run in order, by one thread. Outputs that
+/// went past the caches are for other threads to see after end_of_streams().
 template <class Acc, class P>
 void run_epilogue(const void* program, const TileGeometry& g, std::int64_t first, std::int64_t count,
                   const void* accumulator, std::int64_t ld) {
@@ -389,7 +390,6 @@ void run_epilogue(const void* program, const TileGeometry& g, std::int64_t first
     sweep(acc, [&](const F& f) { p(tile, f); });
     for_each_port(p, [&](const auto& port) { tile.end(port); });
   }
-  if (g.stream) end_of_streams();
 }
 
 }  // namespace coda::cpu
