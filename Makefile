@@ -25,7 +25,7 @@ setup-test:  ## The same, and the real `transformers` for the test against it (0
 	@scripts/setup.sh build python cuda hf
 
 demo: setup  ## Train a small language model on real text, plot its loss, sample from it (DATA=<text file>)
-	@$(call build,cpu)
+	@$(call build,cpu) --target coda_cli
 	@scripts/demo.sh
 
 test: test-cpu test-asan test-cuda-compile  ## Build and run every test that needs no GPU
