@@ -378,6 +378,16 @@ TEST_F(Choose, DoesWhatTheThreadAsksFor) {
   EXPECT_EQ(chosen(16).way, Way::unfused);
 }
 
+TEST(KeepsPace, WhereClustersDriftApartAndThatCostsMemoryOrPower) {
+  EXPECT_TRUE(keeps_pace(8192, 8192, 8192, 31, kH100));
+  EXPECT_FALSE(keeps_pace(8192, 8192, 8192, 31, kH200));
+  EXPECT_TRUE(keeps_pace(16384, 24576, 4096, 186, kH200));
+  EXPECT_FALSE(keeps_pace(16384, 24576, 4095, 186, kH200));
+  EXPECT_TRUE(keeps_pace(128, 128, 64, 8, kH100));
+  EXPECT_FALSE(keeps_pace(128, 128, 64, 7, kH100));
+  EXPECT_FALSE(keeps_pace(1 << 20, 896, std::int64_t{1} << 30, 7, kH200));
+}
+
 TEST(TheShippedTables, AreReadAndNameOnlyWhatIsBuilt) {
   Table from_file;
   std::set<std::filesystem::path> in_order;  // a chip may begin with the entries of the one before

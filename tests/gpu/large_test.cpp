@@ -140,6 +140,32 @@ TEST_F(LargeOutputs, OfGemm) {
   }
 }
 
+// So much work that clusters keep pace with each other on any chip, in each configuration.
+TEST_F(LargeOutputs, OfALongLaunch) {
+  constexpr std::int64_t kLongN = 16384, kLongK = 8192;
+  static_assert(sm90::keeps_pace(kM, kLongN, kLongK, 8, {.multiprocessors = 132, .memory_gbs = 4814}));
+  const auto picked = [](std::int64_t m) { return m * 7919 % kLongK; };
+  const auto value = [](std::int64_t n, std::int64_t k) {
+    return static_cast<double>((n * 3 + k * 5 + n % 11 * k) % 17 - 8);
+  };
+  const Large a(DType::bf16, kM, kLongK, [&](std::int64_t m, std::int64_t k) { return k == picked(m) ? 1. : 0.; });
+  const Large b(DType::bf16, kLongN, kLongK, value);
+  const Large scale = rstd();
+  Large out(DType::bf16, kM, kLongN);
+  const int configurations = sm90::find_fused("gemm_rms")->configurations;
+  for (int config = 0; config < configurations; ++config) {
+    // The second launch finds what the first one left of what it counted.
+    for (int launch = 0; launch < 2; ++launch) {
+      SCOPED_TRACE("configuration " + std::to_string(config) + ", launch " + std::to_string(launch));
+      out.fill(0xff);
+      const ChosenWay chosen(sm90::Choice{.way = sm90::Way::fused, .config = config});
+      ops::gemm_norm(
+          {.a = a.matrix(), .b = b.matrix(), .norm = {.rstd = scale.vector()}, .out = out.matrix(), .on = kHopper});
+      out.expect("out", [&](std::int64_t m, std::int64_t n) { return row_factor(m) * value(n, picked(m)); });
+    }
+  }
+}
+
 TEST_F(LargeOutputs, OfGemmNormGlu) {
   const Large scale = rstd();
   Large preact(DType::bf16, kM, kN), out(DType::bf16, kM, kN / 2);

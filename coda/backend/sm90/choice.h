@@ -107,6 +107,17 @@ struct Rule {
   bool operator==(const Rule&) const = default;
 };
 
+/// M N K of some 5 ms: from there on power bounds.
+inline constexpr double kLongWork = 0x3p39;
+
+/// Whether the clusters of a fused kernel keep pace with each other (pace.cuh), which take `tiles` tiles each. Those of
+/// few tiles do not drift far apart. With fast memory it pays where power bounds.
+constexpr bool keeps_pace(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t tiles, const Chip& chip) {
+  constexpr std::int64_t kLeastTiles = 8;
+  const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  return tiles >= kLeastTiles && (!chip.has_fast_memory() || work >= kLongWork);
+}
+
 /// A program of the library that has fused kernels; `coda::sm90::kName` ties its C++ types to the name.
 struct FusedProgram {
   std::string_view name;

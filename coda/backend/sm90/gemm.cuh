@@ -89,11 +89,8 @@ std::pair<void*, std::int64_t> carried_matrix(const Program& program, std::int64
   return found;
 }
 
-/// Counts for a launch whose clusters take so many tiles each, if they would drift apart. Of this source: each has its
-/// own.
-static PaceCounts* pace_of(const Call& call, const Device& device, int tiles) {
-  constexpr int kLeastTiles = 8;
-  if (device.chip.has_fast_memory() || tiles < kLeastTiles) return nullptr;
+/// Counts for a launch. Of this source: each has its own.
+static PaceCounts* pace_of(const Call& call, const Device& device) {
   static std::array<std::atomic<PaceCounts*>, kMaxDevices> known{};
   static std::atomic<unsigned> next{0};
   std::atomic<PaceCounts*>& entry = known[static_cast<std::size_t>(device.number)];
@@ -153,14 +150,16 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
   } else {
     const TileOrder order(static_cast<int>(tiles_m), static_cast<int>(ceil_div(tiles_n, kClusterN)), raster.band,
                           raster.along_m);
-    const int at_once = multiprocessors / kClusterN;
+    const int clusters = std::min(order.count(), multiprocessors / kClusterN);
+    const bool paced = keeps_pace(call.m, call.n, call.k, Kernel::kTeamsAtOnce * order.count() / clusters, device.chip);
     const typename Kernel::Params params{.k = static_cast<int>(call.k),
-                                         .pace = pace_of(call, device, Kernel::kTeamsAtOnce * order.count() / at_once),
+                                         .paced_tiles = paced ? order.count() / clusters : 0,
+                                         .pace = paced ? pace_of(call, device) : nullptr,
                                          .order = order,
                                          .a = operand_map(a, Kernel::kBoxRowsA),
                                          .b = operand_map(b, Kernel::kBoxRowsB),
                                          .epilogue = epilogue};
-    const Blocks blocks{.count = dim3(static_cast<unsigned>(std::min(order.count(), at_once)), kClusterN),
+    const Blocks blocks{.count = dim3(static_cast<unsigned>(clusters), kClusterN),
                         .threads = Kernel::kThreads,
                         .of_cluster = {1, kClusterN, 1},
                         .shared_bytes = Kernel::kSharedBytes};

@@ -99,7 +99,8 @@ class TwoTeams {
   struct Params {
     // What the loader needs first lies together.
     int k;
-    PaceCounts* pace;  // the launch's, if it has some
+    int paced_tiles;  // of a thread block: those that all have, or 0
+    PaceCounts* pace;
     TileOrder order;
     CUtensorMap a, b;
     typename Epilogue::Params epilogue;
@@ -262,12 +263,13 @@ class TwoTeams {
     const int block = static_cast<int>(cute::block_rank_in_cluster());
     const int clusters = static_cast<int>(gridDim.x);
     // The other blocks of the cluster follow the first, which loads a part of their A.
-    Pace pace(block == 0 ? params.pace : nullptr, clusters);
+    const int paced_tiles = block == 0 ? params.paced_tiles : 0;
+    Pace pace(params.pace, clusters);
     auto state = cutlass::make_producer_start_state<Pipeline>();
     for (int i = 0; i < tiles; ++i) {
       const auto at = tile(params, i);
-      for (int k = 0, end = 0; k < k_tiles; ++k) {
-        if (k == end) pace.step(), end += Pace::kSteps;
+      for (int k = 0, unit = i < paced_tiles ? 0 : k_tiles; k < k_tiles; ++k) {
+        if (k == unit) pace.step(), unit += Pace::kSteps;
         pipeline.producer_acquire(state);
         auto* full = pipeline.producer_get_barrier(state);
         auto* a = shared.operands.smem_A.data() + state.index() * kM * kK;
@@ -288,8 +290,7 @@ class TwoTeams {
         if (i == 0 && k == k_tiles / 2) shared.half_loaded.arrive();
       }
     }
-    const int most_tiles = (params.order.count() + clusters - 1) / clusters;
-    pace.finish((most_tiles - tiles) * ((k_tiles + Pace::kSteps - 1) / Pace::kSteps));
+    if (paced_tiles > 0) pace.finish();
     if constexpr (Epilogue::kLate > 0) {
       const auto at = team_tile(params, tiles * kTeamsAtOnce - 1);
       auto free = state;
