@@ -352,7 +352,7 @@ __global__ void __launch_bounds__(Threads, Threads == kThreads ? 3 : 1)
 /// blocks share a slice: as many as fill the chip, while each slot has several rows.
 template <class In>
 void launch_columns(const Launch& launch, const In& x, std::int64_t cols, bool whole, double beta, float* out) {
-  constexpr int kFill = 256, kMostParts = 8, kRowsOfPart = 256;
+  constexpr int kFill = 1024, kMostParts = 8, kRowsOfPart = 256;
   const std::int64_t slices = detail::ceil_div(cols, kSlice);
   int parts = 1;
   while (parts < kMostParts && slices * parts < kFill && x.rows() > parts * kRowsOfPart) parts *= 2;
@@ -369,7 +369,7 @@ template <class In>
 void sum_stack(const Launch& launch, const In& x, std::int64_t cols, bool whole, double beta, float* out) {
   if (cols <= 0) return;
   // So many rows that a cluster for each slice would leave most of the chip idle: first into several rows of sums.
-  constexpr std::int64_t kStageRows = 16384, kStageBlocks = 1024, kRowsOfGroup = 512;
+  constexpr std::int64_t kStageRows = 16384, kStageBlocks = 384, kRowsOfGroup = 512;
   const std::int64_t slices = detail::ceil_div(cols, kSlice);
   if (x.rows() <= kStageRows || slices > 32) return launch_columns(launch, x, cols, whole, beta, out);
   const auto groups = static_cast<unsigned>(std::min(kStageBlocks / slices, x.rows() / kRowsOfGroup));
