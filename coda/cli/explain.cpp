@@ -35,7 +35,7 @@ Question parse(const ExplainArguments& a) {
   q.program = a.call[0];
   for (const Alias& alias : kAliases)
     if (q.program == alias.name) q.program = alias.program;
-  const sm90::FusedProgram* fused = sm90::find_fused(q.program);
+  const sm90::FusedProgram* fused = sm90::is_product(q.program) ? nullptr : sm90::find_fused(q.program);
   const Entry* entry = fused ? nullptr : parse_programs({q.program}).front();
   if (entry && !entry->product)
     throw CLI::ValidationError(
@@ -62,10 +62,20 @@ Question parse(const ExplainArguments& a) {
   return q;
 }
 
-/// The measured algorithm of the program that is cuBLASLt's alone where nothing follows the product.
-const sm90::Entry* measured_product(const Question& q, const sm90::Chip& chip, const std::string& cublaslt) {
-  if (q.program != "gemm" || size_of(q.dtype) != 2) return nullptr;
-  return sm90::find_product(q.dtype, q.layout, q.shape.m, q.shape.n, q.shape.k, chip, cublaslt);
+/// What runs where nothing follows the product: an algorithm of cuBLASLt, or a fused kernel that has no epilogue. No
+/// entry: it was not measured.
+struct BareProduct {
+  const sm90::Entry* entry = nullptr;
+  sm90::Way way = sm90::Way::unfused;
+  std::string text;
+};
+BareProduct bare_product(const Question& q, const sm90::Chip& chip, const std::string& cublaslt) {
+  const auto& [m, n, k] = q.shape;
+  const sm90::Explanation ours = sm90::explain(sm90::product_name(q.dtype), q.dtype, q.layout, m, n, k, 0, chip);
+  if (ours.choice.way == sm90::Way::fused)
+    return {ours.entry, ours.choice.way, sm90::text_of(ours.choice, ours.splits_k)};
+  const sm90::Entry* entry = sm90::find_product(q.dtype, q.layout, m, n, k, chip, cublaslt);
+  return {entry, sm90::Way::unfused, sm90::text_of(entry ? entry->algorithm : sm90::Algorithm())};
 }
 
 }  // namespace
@@ -80,7 +90,7 @@ void explain(const ExplainArguments& a) {
     chip = {device.multiprocessors, device.memory_gbs};
     cublaslt = device.cublaslt;
   }
-  const sm90::Entry* product = measured_product(q, chip, cublaslt);
+  const BareProduct product = q.program == "gemm" ? bare_product(q, chip, cublaslt) : BareProduct();
   const sm90::Explanation x =
       sm90::explain(q.program, q.dtype, q.layout, q.shape.m, q.shape.n, q.shape.k, a.head_dim, chip);
   const sm90::FusedProgram* fused = sm90::find_fused(q.program);
@@ -112,12 +122,13 @@ void explain(const ExplainArguments& a) {
                     {"rule_ms", x.entry->rule_ms},
                     {"unfused_ms", x.entry->unfused_ms}};
     if (!only.empty()) j["only"] = only;
-    if (product)
-      j["product"] = {{"algorithm", sm90::text_of(product->algorithm)},
-                      {"m", product->m},
-                      {"origin", product->origin},
-                      {"ms", product->ms},
-                      {"rule_ms", product->rule_ms}};
+    if (q.program == "gemm") j["product"] = {{"way", sm90::name_of(product.way)}, {"what", product.text}};
+    if (product.entry)
+      j["product"].update({{"m", product.entry->m},
+                           {"origin", product.entry->origin},
+                           {"ms", product.entry->ms},
+                           {"rule_ms", product.entry->rule_ms},
+                           {"unfused_ms", product.entry->unfused_ms}});
     if (!user.empty()) j["user_table"] = {{"path", user}, {"error", sm90::user_table().error}};
     fmt::print("{}\n", j.dump(1, ' ', false, json::error_handler_t::replace));  // paths are bytes
     return;
@@ -129,10 +140,15 @@ void explain(const ExplainArguments& a) {
     fmt::print("  unfused cuBLASLt's product in fp32, and one kernel behind it that runs the program\n");
   else fmt::print("  needs   16-byte aligned rows of all matrices; where they are not, unfused\n");
   if (!only.empty()) fmt::print("  fused   of this program only: {}\n", only);
-  if (product)
-    fmt::print("  product {}, where nothing follows it: measured with M = {} ({}): {} ms; its own choice {} ms\n",
-               sm90::text_of(product->algorithm), product->m, product->origin, product->ms, product->rule_ms);
-  else if (q.program == "gemm") fmt::print("  product not measured: cuBLASLt's own choice, where nothing follows it\n");
+  if (product.entry) {
+    const sm90::Entry& e = *product.entry;
+    fmt::print("  product {}, where nothing follows it: measured with M = {} ({}): {} ms; ", product.text, e.m,
+               e.origin, e.ms);
+    if (product.way == sm90::Way::fused) fmt::print("cuBLASLt's fastest algorithm {} ms, ", e.unfused_ms);
+    fmt::print("cuBLASLt's own choice {} ms\n", e.rule_ms);
+  } else if (q.program == "gemm") {
+    fmt::print("  product {}, where nothing follows it; not measured: the rule's\n", product.text);
+  }
   if (!available) fmt::print("  device  none here ({}): an H200 assumed\n", no_device);
   if (!user.empty())
     fmt::print("  table   CODA_TUNING={}{}\n", user, sm90::user_table().error.empty() ? "" : ", which is not used");

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "coda/backend/sm90/blas.h"
@@ -40,28 +41,33 @@ constexpr double kGain = 1.01;
 /// From so many milliseconds on candidates are timed alone: their power sets their clock. What that changed for shorter
 /// work was within what two runs differ by.
 constexpr double kPowerBoundMs = 6;
+/// Below so many milliseconds the host may be what bounds.
+constexpr double kShortMs = 0.1;
 constexpr int kBands[] = {2, 4, 8, 16};
 constexpr Choice kUnfused{.way = Way::unfused};
 
-/// What a call may run as: a choice for a program, an algorithm for a product that no program follows.
+/// What a call may run as: a choice, and an algorithm where that is cuBLASLt's product alone.
 struct Candidate {
-  Choice choice = kUnfused;
-  sm90::Algorithm algorithm = {};
-  std::unique_ptr<sm90::Candidate> timed = {};
+  Choice choice;
+  std::optional<sm90::Algorithm> algorithm;
+  std::unique_ptr<sm90::Candidate> timed;
 };
 
 struct Row {
   std::string program;
   Shape shape;
   Layout layout;
-  Choice choice = kUnfused, rule = kUnfused;
+  Choice choice = kUnfused, rule = kUnfused;  // that of a product: cuBLASLt's own choice
   sm90::Algorithm algorithm = {};
   double ms = 0, rule_ms = 0, unfused_ms = 0;
 
   bool is_product() const { return sm90::is_product(program); }
+  /// Of a product that is cuBLASLt's there is nothing to choose but the algorithm.
+  bool has_choice() const { return !is_product() || choice != kUnfused; }
   bool is_rule() const { return choice == rule && algorithm == sm90::Algorithm(); }
   std::string text() const {
-    return is_rule() ? "the rule's" : is_product() ? sm90::text_of(algorithm) : sm90::text_of(choice);
+    if (!has_choice()) return sm90::text_of(algorithm);
+    return is_rule() ? "the rule's" : sm90::text_of(choice);
   }
 };
 
@@ -93,10 +99,9 @@ std::vector<bench::Group> groups_of(const Arguments& a) {
   return groups.all();
 }
 
-/// Unfused, and each configuration with each raster, the rule's among them.
-std::vector<Choice> choices_of(const sm90::FusedProgram& program, const Shape& s) {
-  std::vector<Choice> all{kUnfused};
-  if (!sm90::sides_fit(s.n, s.k)) return all;
+/// Each configuration with each raster, the rule's among them.
+std::vector<Choice> fused_choices_of(const sm90::FusedProgram& program) {
+  std::vector<Choice> all;
   const auto add = [&](const Choice& c) {
     if (std::find(all.begin(), all.end(), c) == all.end()) all.push_back(c);
   };
@@ -117,57 +122,54 @@ class Tuner {
   /// Ahead of what is measured of another shape, whose work may draw more power or less.
   void begin_shape() { warm_up_ms_ = bench::kWarmUpMs; }
   Row measure(const bench::Group& group, const bench::Program& program, const bench::Arguments& arguments) {
-    return sm90::is_product(program.tunes) ? measure_product(group, program, arguments)
-                                           : measure_program(group, program, arguments);
+    const Shape& s = group.shape;
+    const sm90::FusedProgram* fused = sm90::find_fused(program.tunes);
+    Row row{.program = program.tunes, .shape = s, .layout = group.layout};
+    std::vector<Candidate> all;
+    const auto add = [&](const Choice& choice, const std::optional<sm90::Algorithm>& algorithm) {
+      const auto launch = [&, choice, algorithm](void* stream) {
+        sm90::set_choice(choice);
+        sm90::set_algorithm(algorithm);
+        program.run(arguments, group.layout, stream);
+        sm90::set_algorithm({});
+        sm90::set_way(Way::automatic);
+      };
+      const std::string text = algorithm ? sm90::text_of(*algorithm) : sm90::text_of(choice);
+      all.push_back({choice, algorithm, meter_.candidate(fmt::format("{} {}", program.tunes, text), launch)});
+    };
+    if (row.is_product()) {
+      const DType out = program.needs.fp32 ? DType::fp32 : DType::bf16;
+      for (const sm90::Algorithm& x : sm90::algorithms("tune", DType::bf16, out, group.layout, s.m, s.n, s.k))
+        add(kUnfused, x);
+    } else {
+      add(kUnfused, {});
+    }
+    if (fused && group.layout != Layout::tn && sm90::sides_fit(s.n, s.k)) {
+      if (!row.is_product()) row.rule = fused->rule(s.m, s.n, s.k, chip_);
+      for (const Choice& choice : fused_choices_of(*fused)) add(choice, {});
+    }
+    return decide(row, std::move(all));
   }
 
   const bench::Noise& noise() const { return meter_.noise(); }
 
  private:
-  Row measure_program(const bench::Group& group, const bench::Program& program, const bench::Arguments& arguments) {
-    const Shape& s = group.shape;
-    const sm90::FusedProgram& fused = *sm90::find_fused(program.tunes);
-    const Choice rule = sm90::sides_fit(s.n, s.k) ? fused.rule(s.m, s.n, s.k, chip_) : kUnfused;
-    std::vector<Candidate> all;
-    for (const Choice& choice : choices_of(fused, s)) {
-      const auto launch = [&](void* stream) {
-        sm90::set_choice(choice);
-        program.run(arguments, group.layout, stream);
-        sm90::set_way(Way::automatic);
-      };
-      const std::string label = fmt::format("{} {}", program.tunes, sm90::text_of(choice));
-      all.push_back({.choice = choice, .timed = meter_.candidate(label, launch)});
-    }
-    return fastest({.program = program.tunes, .shape = s, .layout = group.layout, .rule = rule}, std::move(all));
-  }
-  Row measure_product(const bench::Group& group, const bench::Program& program, const bench::Arguments& arguments) {
-    const Shape& s = group.shape;
-    const DType out = program.needs.fp32 ? DType::fp32 : DType::bf16;
-    std::vector<Candidate> all;
-    for (const sm90::Algorithm& x : sm90::algorithms("tune", DType::bf16, out, group.layout, s.m, s.n, s.k)) {
-      const auto launch = [&](void* stream) {
-        sm90::set_algorithm(x);
-        program.run(arguments, group.layout, stream);
-        sm90::set_algorithm({});
-      };
-      const std::string label = fmt::format("{} {}", program.tunes, sm90::text_of(x));
-      all.push_back({.algorithm = x, .timed = meter_.candidate(label, launch)});
-    }
-    return fastest({.program = program.tunes, .shape = s, .layout = group.layout}, std::move(all));
-  }
-
   /// Completes the row: the fastest of all, or the rule's if none is faster by enough. Of long work alone, since in
   /// turn all have one clock, whatever power each draws.
-  Row fastest(Row row, std::vector<Candidate> all) {
-    const auto is_rule = [&](const Candidate& c) { return c.choice == row.rule && c.algorithm == sm90::Algorithm(); };
+  Row decide(Row row, std::vector<Candidate> all) {
+    const auto is_rule = [&](const Candidate& c) {
+      return c.choice == row.rule && c.algorithm.value_or(sm90::Algorithm()) == sm90::Algorithm();
+    };
     // A short look at all, then a long one at those that may be the best.
+    const sm90::Candidate* const unfused = all.front().timed.get();
     rounds(all, 3, std::exchange(warm_up_ms_, 0));
     const double best = fastest_of(all).timed->median();
-    row.unfused_ms = all.front().timed->median();
-    if (best >= kPowerBoundMs && !row.is_product()) {
-      keep_fastest_of_each_configuration(all, is_rule, 1.2 * best);
+    row.unfused_ms = unfused->median();
+    if (best >= kPowerBoundMs) {
+      keep_fastest_of_each_configuration(
+          all, [&](const Candidate& c) { return is_rule(c) || c.timed.get() == unfused; }, 1.2 * best);
       meter_.each_alone(timed(all));
-      row.unfused_ms = all.front().timed->median();
+      row.unfused_ms = unfused->median();
     } else {
       std::erase_if(all, [&](const Candidate& c) { return !is_rule(c) && c.timed->median() > 1.03 * best; });
       rounds(all, std::clamp(static_cast<int>(400 / best / static_cast<double>(all.size())), 9, 40));
@@ -175,21 +177,31 @@ class Tuner {
 
     const Candidate& rule = *std::find_if(all.begin(), all.end(), is_rule);
     row.rule_ms = rule.timed->median();
-    const Candidate& first = fastest_of(all);
-    const Candidate& winner = first.timed->median() * kGain < row.rule_ms ? first : rule;
-    row.choice = winner.choice, row.algorithm = winner.algorithm, row.ms = winner.timed->median();
+    const auto or_rule = [&](const Candidate& c) -> const Candidate& {
+      return c.timed->median() * kGain < row.rule_ms ? c : rule;
+    };
+    const Candidate* winner = &or_rule(fastest_of(all));
+    if (row.is_product()) {
+      const Candidate& theirs = or_rule(*fastest_where(all, Way::unfused));
+      row.algorithm = *theirs.algorithm, row.unfused_ms = theirs.timed->median();
+      // Of short work, if both are as fast, ours: it takes less of the host's time.
+      const Candidate* ours = fastest_where(all, Way::fused);
+      const double most = row.unfused_ms < kShortMs ? kGain * row.unfused_ms : row.unfused_ms;
+      winner = ours && ours->timed->median() <= most ? ours : &theirs;
+    }
+    row.choice = winner->choice, row.ms = winner->timed->median();
     return row;
   }
-  /// And the unfused way and the rule's choice in any case, others only if they take at most `most_ms`.
-  template <class IsRule>
-  static void keep_fastest_of_each_configuration(std::vector<Candidate>& all, const IsRule& is_rule, double most_ms) {
+  /// And what is to be kept, others only if they take at most `most_ms`.
+  template <class Keep>
+  static void keep_fastest_of_each_configuration(std::vector<Candidate>& all, const Keep& keep, double most_ms) {
     std::map<std::pair<Way, int>, const sm90::Candidate*> fastest;
     const auto of = [&](const Candidate& c) -> auto& { return fastest[{c.choice.way, c.choice.config}]; };
     for (const Candidate& c : all)
       if (!of(c) || c.timed->median() < of(c)->median()) of(c) = c.timed.get();
     std::erase_if(all, [&](const Candidate& c) {
       const bool may_win = of(c) == c.timed.get() && c.timed->median() <= most_ms;
-      return !may_win && c.choice != kUnfused && !is_rule(c);
+      return !may_win && !keep(c);
     });
   }
   static std::vector<sm90::Candidate*> timed(const std::vector<Candidate>& all) {
@@ -201,10 +213,16 @@ class Tuner {
   void rounds(const std::vector<Candidate>& all, int count, double warm_up_ms = 0) {
     meter_.interleave(timed(all), count, warm_up_ms);
   }
+  static bool is_faster(const Candidate& x, const Candidate& y) { return x.timed->median() < y.timed->median(); }
   static const Candidate& fastest_of(const std::vector<Candidate>& all) {
-    return *std::min_element(all.begin(), all.end(), [](const Candidate& x, const Candidate& y) {
-      return x.timed->median() < y.timed->median();
-    });
+    return *std::min_element(all.begin(), all.end(), is_faster);
+  }
+  /// Null if none runs that way.
+  static const Candidate* fastest_where(const std::vector<Candidate>& all, Way way) {
+    const Candidate* fastest = nullptr;
+    for (const Candidate& c : all)
+      if (c.choice.way == way && (!fastest || is_faster(c, *fastest))) fastest = &c;
+    return fastest;
   }
 
   sm90::Chip chip_;
@@ -229,22 +247,21 @@ json as_json(const sm90::DeviceInfo& device, const std::vector<Row>& rows, doubl
   j.update(provenance(device, build_info().commit));
   j.update({{"seconds", std::round(seconds)},
             {"method",
-             "graph replay, L2 flushed before each, interleaved, medians; programs of 6 ms or more alone; another "
+             "graph replay, L2 flushed before each, interleaved, medians; what takes 6 ms or more alone; another "
              "choice than the rule's where it is more than 1 % faster"},
             {"records", json::array()}});
   for (const Row& r : rows) {
     json record{{"program", r.program}, {"dtype", "bf16"}, {"layout", coda::name_of(r.layout)},
                 {"m", r.shape.m},       {"n", r.shape.n},  {"k", r.shape.k}};
-    if (r.is_product()) {
-      record["algorithm"] = as_json(r.algorithm);
-    } else {
+    if (r.is_product()) record["algorithm"] = as_json(r.algorithm);
+    if (r.has_choice()) {
       record.update({{"way", sm90::name_of(r.choice.way)},
                      {"config", r.choice.config},
                      {"band", r.choice.raster.band},
                      {"along", r.choice.raster.along_m ? "m" : "n"}});
     }
     record.update({{"ms", bench::rounded(r.ms, 5)}, {"rule_ms", bench::rounded(r.rule_ms, 5)}});
-    if (!r.is_product()) record["unfused_ms"] = bench::rounded(r.unfused_ms, 5);
+    if (r.has_choice()) record["unfused_ms"] = bench::rounded(r.unfused_ms, 5);
     j["records"].push_back(std::move(record));
   }
   return j;
@@ -254,7 +271,7 @@ void print(const std::vector<Row>& rows) {
   Table table({"program", "layout", "shape", "choice", "ms", "rule ms", "unfused ms", "rule/choice"});
   for (const Row& r : rows)
     table.add({r.program, coda::name_of(r.layout), to_string(r.shape), r.text(), fmt::format("{:.4f}", r.ms),
-               fmt::format("{:.4f}", r.rule_ms), r.is_product() ? "" : fmt::format("{:.4f}", r.unfused_ms),
+               fmt::format("{:.4f}", r.rule_ms), r.has_choice() ? fmt::format("{:.4f}", r.unfused_ms) : "",
                fmt::format("{:.2f}", r.rule_ms / r.ms)});
   table.print(4);
 }
@@ -301,8 +318,9 @@ void add_tune(CLI::App& app) {
   command->footer(
       "Each program is timed in its usual layout, bf16 (fp16 runs the same instructions and follows the same table):\n"
       "every configuration that the library has, with several orders of the tiles, and the unfused way; and products\n"
-      "that no program follows, with a 16-bit output and with one in fp32, by what cuBLASLt offers. Programs of\n"
-      "6 ms or more run at the chip's power limit and are timed alone, all else in turn. The library\n"
+      "that no program follows, with a 16-bit output and with one in fp32, by what cuBLASLt offers, the former by\n"
+      "kernels of this library, too. What takes 6 ms or more runs at the chip's power limit and is timed alone, all\n"
+      "else in turn. The library\n"
       "reads the file that the environment variable CODA_TUNING names, in front of the table that it ships with. An\n"
       "entry also serves M up to a quarter larger or smaller, and other devices with the same number of\n"
       "multiprocessors; of several tables, the one whose memory speed is nearest is used. Different kernels may\n"

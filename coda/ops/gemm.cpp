@@ -38,6 +38,27 @@ std::int64_t tiles_m(std::int64_t m, Backend backend) {
   return backend == Backend::sm90 ? sm90::tiles_m(m) : cpu::tiles_m(m);
 }
 
+namespace {
+
+// A product on Hopper that nothing follows: cuBLASLt's, but where a kernel of ours may be the faster one.
+void run_bare(const Check& check, const Gemm& args, DType type) {
+  const auto alpha = static_cast<float>(args.alpha), beta = static_cast<float>(args.beta);
+  with_real(type, [&]<class T>(T) {
+    if constexpr (kOnSm90<T>) {
+      if (beta == 0 && args.out.dtype == type) {
+        const BareGemm<T> program{.alpha = alpha, .out = args.out.as<T>()};
+        return sm90::Product<T, BareGemm<T>>::run(args.a, args.b, args.layout, program, args.on.stream,
+                                                  check.operation());
+      }
+    }
+    ConstMatrix c = args.c;
+    if (c.data == args.out.data) c.pitch = args.out.pitch;  // that of one row may be another
+    sm90::matmul(check.operation(), args.a, args.b, args.layout, alpha, beta, c, args.out, args.on.stream);
+  });
+}
+
+}  // namespace
+
 void gemm(const Gemm& args) {
   Check check("gemm", args.on);
   const Product p = check_product(check, args.a, args.b, args.layout);
@@ -57,12 +78,7 @@ void gemm(const Gemm& args) {
   check.output("preact", args.preact);
   check.no_overlap();
   const bool bare = args.activation == Activation::identity && !args.preact && !args.bias;
-  if (args.on.backend == Backend::sm90 && bare && size_of(p.t) == 2) {
-    ConstMatrix c = args.c;
-    if (c.data == args.out.data) c.pitch = args.out.pitch;  // that of one row may be another
-    return sm90::matmul(check.operation(), args.a, args.b, args.layout, static_cast<float>(args.alpha),
-                        static_cast<float>(args.beta), c, args.out, args.on.stream);
-  }
+  if (args.on.backend == Backend::sm90 && bare && size_of(p.t) == 2) return run_bare(check, args, p.t);
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     with_activation(check, args.activation, [&](auto f) {

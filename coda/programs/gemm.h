@@ -1,4 +1,4 @@
-// D = f(alpha * A B + beta * C + bias)
+// D = f(alpha * A B + beta * C + bias), and the bare product D = alpha * A B
 #pragma once
 
 #include "coda/epilogue/tile.h"
@@ -21,6 +21,18 @@ struct Gemm {
     if (beta != 0) z = z + tile.load(c) * beta;
     tile.store(preact, z);
     tile.store(out, map(F{}, z));
+  }
+};
+
+/// The product alone.
+template <class T>
+struct BareGemm {
+  acc_t<T> alpha = 1;
+  TileStore<T> out = {};  // (M, N)
+
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto acc) const {
+    tile.store(out, acc * alpha);
   }
 };
 

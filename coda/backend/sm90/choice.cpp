@@ -70,6 +70,7 @@ class Reader {
     if (at == names.end()) fail(name, expected);
     return static_cast<std::size_t>(at - names.begin());
   }
+  bool has(const char* name) const { return object_.contains(name); }
   bool is_null(const char* name) const { return object_.contains(name) && member(name).is_null(); }
   Reader object(const char* name) const { return {member(name), where_ + "." + name}; }
   const json& list(const char* name) const {
@@ -126,8 +127,11 @@ Entry read_entry(const json& record, const std::string& where) {
   if (is_product(e.program)) {
     e.choice.way = Way::unfused;
     if (!r.is_null("algorithm")) e.algorithm = read_algorithm(r.object("algorithm"));
-    e.ms = r.milliseconds("ms"), e.rule_ms = e.unfused_ms = r.milliseconds("rule_ms");
-    return e;
+    if (!r.has("way")) {
+      e.ms = e.unfused_ms = r.milliseconds("ms"), e.rule_ms = r.milliseconds("rule_ms");
+      return e;
+    }
+    if (!find_fused(e.program)) r.fail("way", "none for " + e.program);
   }
   e.choice.way = r.one_of("way", {"fused", "unfused"}) == 0 ? Way::fused : Way::unfused;
   e.choice.config = static_cast<int>(r.integer("config", 0, kMostConfigurations - 1));
@@ -202,10 +206,11 @@ std::string text_of(const Algorithm& a) {
 Choice Rule::operator()(std::int64_t m, std::int64_t n, std::int64_t k, const Chip& chip) const {
   const std::int64_t multiprocessors = chip.multiprocessors;
   const auto tiles = [&](int rows) { return (m + rows - 1) / rows * ((n + tile_n - 1) / tile_n); };
+  const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  if (work >= until || (fast_memory && !chip.has_fast_memory())) return {.way = Way::unfused};
   const auto fill = [&](int rows) { return 4 * tiles(rows) >= 3 * multiprocessors; };
   if (few_rows >= 0 && (m <= most || (fill(kFewRows) && tiles(kFewRows) <= multiprocessors)))
     return {.way = Way::fused, .config = few_rows, .raster = raster};
-  const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   const bool much = k >= lean_k(chip) && work >= static_cast<double>(much_work(chip));
   const bool many = tiles(2 * tile_m) >= kManyTiles * multiprocessors;
   if (lean >= 0 && much && many) return {.way = Way::fused, .config = lean, .raster = raster};
@@ -332,9 +337,10 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
   const std::string count = number(device.multiprocessors) + " multiprocessors";
   x.why = "not measured; the rule: ";
   if (rule.few_rows >= 0) {
-    x.why += "configuration " + number(rule.few_rows) + ", which splits K, for up to " + number(rule.most) +
-             " rows, or where there are " + number(Rule::kFewRows) + " x " + number(rule.tile_n) +
-             " tiles for three quarters to all of the " + count + "; ";
+    x.why += "configuration " + number(rule.few_rows) + ", which splits K, " +
+             (rule.most > 0 ? "for up to " + number(rule.most) + " rows, or " : "") + "where there are " +
+             number(Rule::kFewRows) + " x " + number(rule.tile_n) + " tiles for three quarters to all of the " + count +
+             "; ";
   }
   x.why += "configuration 0 from " + number(Rule::kFewRows + 1) + " rows on, where " + tiles +
            " fill three quarters of the " + count + "; else unfused";

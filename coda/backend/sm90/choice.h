@@ -88,11 +88,14 @@ struct LeanFrom {
 /// nothing hides its epilogue.
 struct Rule {
   static constexpr int kFewRows = 64;  // of a tile of the one that splits K
+  static constexpr double kNoEnd = std::numeric_limits<double>::infinity();
   int tile_m = 128, tile_n = 128;
   Raster raster = {};
   int few_rows = -1, most = kFewRows;
   int lean = -1;
   LeanFrom lean_from = {};
+  double until = kNoEnd;                 // M N K from which on it is unfused
+  bool fast_memory = false;              // it is unfused with slower memory
   static constexpr int kManyTiles = 12;  // of twice the rows, for each multiprocessor: few idle in the last round
   /// M N K from which on the lean configuration pays: some 6 ms where power bounds it, 3 where memory does.
   static constexpr std::int64_t much_work(const Chip& chip) {
@@ -131,10 +134,13 @@ inline constexpr Rule kForwardRule{.few_rows = 1, .lean = 2, .lean_from = {.slow
 inline constexpr Rule kQkNormRule{.few_rows = 2, .lean = 3, .lean_from = {.fast = LeanFrom::kNever}};
 inline constexpr Rule kActivationBackwardRule{
     .few_rows = 2, .most = 32, .lean = 3, .lean_from = {LeanFrom::kNever, 4096}};
+/// On an H200 as fast as cuBLASLt's own choice or faster, but with few rows, and for long, which draws less power.
+inline constexpr Rule kProductRule{.few_rows = 1, .most = 0, .until = kLongWork, .fast_memory = true};
 inline constexpr Rule kGluBackwardRule{.few_rows = 2, .most = 32};
 // clang-format off
 inline constexpr FusedProgram kFusedPrograms[] = {
-    {"gemm", true, true, 2, "with a bias or a kept pre-activation; the bare product is cuBLASLt's", "", {.few_rows = 1}},
+    {"gemm", true, true, 2, "with a bias or a kept pre-activation", "", {.few_rows = 1}},
+    {"product", true, true, 2, "", "", kProductRule},
     {"gemm_rms", true, false, 3, "identity, silu, gelu_tanh", "", kForwardRule},
     {"gemm_layernorm", true, false, 4, "identity, gelu_tanh", "", {.few_rows = 2, .lean = 3}},
     {"gemm_rms_swiglu", true, false, 3, "", "", kForwardRule},
@@ -176,14 +182,15 @@ struct Entry {
   Chip chip;
   std::int64_t n = 0, k = 0, m = 0;
   Choice choice;
-  Algorithm algorithm;                         // of a product
-  double ms = 0, rule_ms = 0, unfused_ms = 0;  // as chosen, as the rule would have it, and unfused
-  std::string origin;                          // where it is from, for people
-  std::string cublaslt;                        // the version that it was measured with
+  Algorithm algorithm;  // of a product, where it is cuBLASLt's
+  // As chosen, as the rule would have it (of a product: by cuBLASLt's own choice), and unfused.
+  double ms = 0, rule_ms = 0, unfused_ms = 0;
+  std::string origin;    // where it is from, for people
+  std::string cublaslt;  // the version that it was measured with
 };
 
-/// The name under which the table has products in no fused kernel: by the type of what they write, 16 bits or 32 (these
-/// are ahead of unfused programs, too).
+/// The name under which the table has products that no program follows, and those ahead of unfused programs: by the
+/// type of what they write, 16 bits or 32. The former have a fused kernel, too: one without an epilogue (BareGemm).
 constexpr std::string_view product_name(DType out) { return out == DType::fp32 ? "product_fp32" : "product"; }
 constexpr bool is_product(std::string_view name) {
   return name == product_name(DType::bf16) || name == product_name(DType::fp32);
@@ -237,8 +244,9 @@ struct Explanation {
 Explanation explain(std::string_view program, DType dtype, Layout layout, std::int64_t m, std::int64_t n,
                     std::int64_t k, std::int64_t head_dim, const Chip& device);
 
-/// The entry that says by which of cuBLASLt's algorithms a product runs that writes `out`, where no fused kernel does.
-/// Null if it was not measured, or not with `cublaslt`, that library's version (empty: any): its heuristic decides.
+/// The entry that says by which of cuBLASLt's algorithms a product runs that writes `out`, where no kernel of ours
+/// does. Null if it was not measured, or not with `cublaslt`, that library's version (empty: any): its heuristic
+/// decides.
 const Entry* find_product(DType out, Layout layout, std::int64_t m, std::int64_t n, std::int64_t k, const Chip& device,
                           std::string_view cublaslt);
 

@@ -198,14 +198,18 @@ constexpr int number_of(Configurations<Configs...>, const Is& is) {
   return found;
 }
 template <class Program>
-inline constexpr Rule kRule{
-    .tile_m = Tuning<Program>::Config::kM,
-    .tile_n = Tuning<Program>::Config::kN,
-    .raster = Tuning<Program>::raster,
-    .few_rows = number_of(AllConfigs<Program>(), [](auto config) { return config.kSplitsK; }),
-    .most = Tuning<Program>::kMostRows,
-    .lean = number_of(AllConfigs<Program>(), [](auto config) { return config.kTeamsAtOnce > 1; }),
-    .lean_from = find_fused(kName<Program>) ? find_fused(kName<Program>)->rule.lean_from : LeanFrom()};
+inline constexpr Rule kRule = [] {
+  // What does not follow from the configurations is as listed.
+  const FusedProgram* listed = find_fused(kName<Program>);
+  Rule rule = listed ? listed->rule : Rule();
+  constexpr AllConfigs<Program> kConfigs;
+  rule.tile_m = Tuning<Program>::Config::kM, rule.tile_n = Tuning<Program>::Config::kN;
+  rule.raster = Tuning<Program>::raster;
+  rule.few_rows = number_of(kConfigs, [](auto config) { return config.kSplitsK; });
+  rule.most = Tuning<Program>::kMostRows;
+  rule.lean = number_of(kConfigs, [](auto config) { return config.kTeamsAtOnce > 1; });
+  return rule;
+}();
 
 /// kFusedPrograms, which is there without CUDA too, tells what is compiled.
 template <class Program>

@@ -10,6 +10,7 @@
 #include "coda/backend/sm90/choice.h"
 #include "coda/backend/sm90/run.h"
 #include "coda/backend/sm90/workspace.h"
+#include "coda/programs/gemm.h"
 
 namespace coda::sm90 {
 
@@ -49,6 +50,14 @@ void run_unfused(const Call& call, const Device& device, MatrixOf<const T> a, Ma
     matmul(call.op, part, b, call.layout, 1, 0, {}, product, stream);
     launch_apply<true>(call, device, program, first, last, product.data, stream);
   }
+}
+
+/// A bare product has no need of a kernel behind it.
+template <class T>
+void run_unfused(const Call& call, const Device&, MatrixOf<const T> a, MatrixOf<const T> b, const BareGemm<T>& program,
+                 cudaStream_t stream) {
+  const MatrixOf<T> out(program.out.data, call.m, call.n, program.out.pitch);
+  matmul(call.op, a, b, call.layout, program.alpha, 0, {}, out, stream);
 }
 
 }  // namespace detail
