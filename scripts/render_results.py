@@ -55,8 +55,8 @@ def kernel_section(run: dict, peers: dict | None) -> list[str]:
     text = (
         f"Speed on an {run['device']} relative to the **bare** product of the same M = N = K by cuBLASLt's own choice of an "
         "algorithm, bf16. At 1.00 a program is as fast as that product alone; `gemm` is what `coda tune` found fastest of "
-        "cuBLASLt's algorithms and a kernel of this library. GPU time of CUDA-graph replays, L2 flushed before each, interleaved in random order; "
-        "medians of up to 40, after 400 ms of the same work, so that clocks are those of sustained load; "
+        "cuBLASLt's algorithms and a kernel of this library. GPU time of CUDA-graph replays, L2 flushed before each, "
+        "interleaved in random order; medians of up to 40, after 400 ms of the same work, so that clocks are those of sustained load; "
         f"driver {run['driver']}, CUDA {run['cuda']}, CUTLASS {run['cutlass']}, "
         f"commit {run['commit']}; `scripts/gpu_bench.sh` measures it again."
     )
@@ -133,7 +133,8 @@ def host_section(run: dict, peers: dict | None) -> list[str]:
     text = (
         f"Host time of a call from C++: {span('seen_us', False)} for a shape used before, {span('new_us', False)} "
         f"for a new shape, up to {max(times('first_us', False)) / 1000:.1f} ms for a program's first call in a process. "
-        f"Products that add to what is there, or of Aᵀ, are cuBLASLt's, which loads its own code: {span('seen_us', True)}, up to "
+        "Products that add to what is there, or of Aᵀ, are cuBLASLt's, which loads its own code: "
+        f"{span('seen_us', True)}, up to "
         f"{max(times('new_us', True)) / 1000:.1f} ms and up to {max(times('first_us', True)) / 1000:.0f} ms. "
         "Nothing is compiled or tuned."
     )

@@ -1,6 +1,7 @@
 #include "tests/gpu/device.h"
 
 #include <chrono>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -82,6 +83,29 @@ std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph) {
   return nodes;
 }
 
+/// A function of the driver, which nothing here is linked with; null if it is too old for it.
+template <class F>
+F* driver_function(const char* name, unsigned version) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult query = cudaDriverEntryPointSymbolNotFound;
+  if (cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &query) != cudaSuccess)
+    cudaGetLastError();
+  return query == cudaDriverEntryPointSuccess ? reinterpret_cast<F*>(found) : nullptr;
+}
+
+/// Whether a kernel is this library's, by its name.
+bool is_ours(cudaGraphNode_t node) {
+  static auto* const params_of =
+      driver_function<decltype(cuGraphKernelNodeGetParams)>("cuGraphKernelNodeGetParams", 12000);
+  static auto* const name_of_function = driver_function<decltype(cuFuncGetName)>("cuFuncGetName", 12030);
+  static auto* const name_of_kernel = driver_function<decltype(cuKernelGetName)>("cuKernelGetName", 12030);
+  CUDA_KERNEL_NODE_PARAMS params{};
+  if (!params_of || !name_of_function || !name_of_kernel || params_of(node, &params) != CUDA_SUCCESS) return false;
+  const char* name = nullptr;
+  const CUresult status = params.func ? name_of_function(&name, params.func) : name_of_kernel(&name, params.kern);
+  return status == CUDA_SUCCESS && name && std::string_view(name).find("coda") != std::string_view::npos;
+}
+
 }  // namespace
 
 Graph::Graph(const Stream& stream, const std::function<void()>& work, Capture mode) {
@@ -90,7 +114,9 @@ Graph::Graph(const Stream& stream, const std::function<void()>& work, Capture mo
   for (const cudaGraphNode_t node : nodes_of(graph)) {
     cudaGraphNodeType type{};
     check(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType");
-    kernels_ += type == cudaGraphNodeTypeKernel;
+    if (type != cudaGraphNodeTypeKernel) continue;
+    ++kernels_;
+    others_ += !is_ours(node);
   }
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");

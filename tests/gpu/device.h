@@ -55,11 +55,13 @@ class Graph {
   void launch(const Stream& stream) const;
   /// Kernels in it: a fused program is one.
   int kernels() const { return kernels_; }
+  /// Those of them that are not this library's, such as cuBLASLt's.
+  int others() const { return others_; }
 
  private:
   void* graph_ = nullptr;
   void* executable_ = nullptr;
-  int kernels_ = 0;
+  int kernels_ = 0, others_ = 0;
 };
 
 /// Kernels, copies and all else that `work` enqueues on the stream before it returns or throws.

@@ -8,7 +8,8 @@ bool is_linear(ops::Activation f) {
   return f == ops::Activation::identity || f == ops::Activation::relu || f == ops::Activation::relu_squared;
 }
 
-/// Variants 0 to 11: each activation, stored in the operands' type or in fp32; 12 and 13: the bare product.
+/// Variants 0 to 11: each activation, stored in the operands' type or in fp32; 12 and 13: the bare product, which may
+/// be added to another matrix; 14: the bare product that never is.
 Call draw_gemm(Draw& d, int variant) {
   const auto p = d.product();
   const bool bare = variant >= 12, wide = bare ? variant == 13 : variant >= 6;
@@ -22,7 +23,7 @@ Call draw_gemm(Draw& d, int variant) {
   const double alpha = 0.5 * static_cast<double>(d.random.integer(1, 4));
   double beta = 0;
   Id c = kNone, bias = kNone, preact = kNone, out = kNone;
-  if (d.given()) {
+  if (variant != 14 && d.given()) {
     beta = d.random.integer(0, 1) == 1 ? 1 : -0.5;
     c = d.matrix("c", d.n, d.scale());
     d.slot(c).kind = kind;
@@ -217,7 +218,7 @@ Call draw_gemm_norm_qknorm_rope(Draw& d, int variant) {
 
 std::span<const Program> forward_programs() {
   static constexpr Program kPrograms[] = {
-      {.name = "gemm", .variants = 14, .draw = draw_gemm},
+      {.name = "gemm", .variants = 15, .draw = draw_gemm},
       {.name = "gemm_residual", .variants = 2, .draw = draw_gemm_residual},
       {.name = "embedding", .variants = 2, .draw = draw_embedding, .product = false, .any_layout = false},
       {.name = "gemm_norm", .variants = 12, .draw = draw_gemm_norm},

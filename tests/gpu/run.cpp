@@ -228,8 +228,11 @@ void Execution::call_as(const ChosenWay&, void* stream, const Spoil* spoil) cons
 }
 
 bool Execution::is_fused(const Stream& stream) const {
-  const int unfused = kernels_in(stream, [&] { call_as(ChosenWay(sm90::Way::unfused), stream.get(), nullptr); });
-  return kernels_of(*this, stream) < unfused;
+  const auto as_unfused = [&] { call_as(ChosenWay(sm90::Way::unfused), stream.get(), nullptr); };
+  const Graph unfused(stream, as_unfused, Capture::of_this_thread);
+  const Graph mine(stream, [&] { call(stream.get()); }, Capture::of_this_thread);
+  // A bare product is one kernel in either way: ours or cuBLASLt's.
+  return mine.kernels() < unfused.kernels() || mine.others() < unfused.others();
 }
 
 std::string Execution::name() const { return problem_.name + ", " + name_of(route_); }

@@ -51,7 +51,8 @@ class Execution {
   void reset(void* stream = nullptr) { image_.upload(stream); }
   /// Enqueues the operation.
   void call(void* stream = nullptr, const Spoil* spoil = nullptr) const;
-  /// Whether a fused kernel takes part: then there are fewer than of a product and the program behind it. Runs nothing.
+  /// Whether a fused kernel takes part: then there are fewer than of a product and the program behind it, or fewer of
+  /// cuBLASLt's. Runs nothing.
   bool is_fused(const Stream& stream) const;
   /// Waits, and brings the outputs here.
   void fetch(void* stream = nullptr) { image_.download(stream); }

@@ -206,7 +206,7 @@ std::string text_of(const Algorithm& a) {
 Choice Rule::operator()(std::int64_t m, std::int64_t n, std::int64_t k, const Chip& chip) const {
   const std::int64_t multiprocessors = chip.multiprocessors;
   const auto tiles = [&](int rows) { return (m + rows - 1) / rows * ((n + tile_n - 1) / tile_n); };
-  const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  const double work = work_of(m, n, k);
   if (work >= until || (fast_memory && !chip.has_fast_memory())) return {.way = Way::unfused};
   const auto fill = [&](int rows) { return 4 * tiles(rows) >= 3 * multiprocessors; };
   if (few_rows >= 0 && (m <= most || (fill(kFewRows) && tiles(kFewRows) <= multiprocessors)))

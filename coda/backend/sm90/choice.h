@@ -82,6 +82,11 @@ struct LeanFrom {
   bool operator==(const LeanFrom&) const = default;
 };
 
+/// Multiplications of a product. Of sides that no 64 bits hold the product of.
+constexpr double work_of(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
 /// What runs where nothing was measured: `tile_m` x `tile_n` and `raster` are those of the first configuration,
 /// `few_rows` the number of the one that splits K (splitk.cuh), -1 if there is none, which is for up to `most` rows,
 /// `lean` that of the one whose teams multiply at the same time, or -1: it draws less power and reads less memory, but
@@ -117,8 +122,7 @@ inline constexpr double kLongWork = 0x3p39;
 /// few tiles do not drift far apart. With fast memory it pays where power bounds.
 constexpr bool keeps_pace(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t tiles, const Chip& chip) {
   constexpr std::int64_t kLeastTiles = 8;
-  const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  return tiles >= kLeastTiles && (!chip.has_fast_memory() || work >= kLongWork);
+  return tiles >= kLeastTiles && (!chip.has_fast_memory() || work_of(m, n, k) >= kLongWork);
 }
 
 /// A program of the library that has fused kernels; `coda::sm90::kName` ties its C++ types to the name.
