@@ -34,6 +34,7 @@ tile = "cpu_tile_test"
 loop = "backend/cpu/gemm.cpp programs_linear_test"
 bits = "backend/cpu/gemm.cpp programs_bits_test"
 extremes = "backend/cpu/gemm.cpp programs_extremes_test"
+chunks = "backend/cpu/gemm.cpp cpu_chunks_test"
 linear = "ops/gemm.cpp programs_linear_test"
 embedding = "ops/small.cpp programs_linear_test"
 backward = "ops/backward.cpp programs_backward_test"
@@ -192,7 +193,7 @@ FAULTS = [
     (SAFETENSORS, "text[0] == '{' && ", "", safetensors),
     (SAFETENSORS, "text.find('\\0') == std::string::npos", "true", safetensors),
     (LOOP, "        strip.forget();\n", "", loop),
-    (LOOP, "in.at(first)), count", "in.at(0)), count", loop),
+    (LOOP, "in.at(first)) + from * in.k_stride", "in.at(0)) + from * in.k_stride", loop),
     (
         CALL,
         "kFoldsRows<ReduceM<Op, Acc>> = true",
@@ -203,10 +204,10 @@ FAULTS = [
     (LOOP, "few && worth && !c.folds.columns ?", "few && worth ?", bits),
     (LOOP, "columns.at(cols.first));", "columns.at(0));", loop),
     (LOOP, "tn * c.tile_n + cols.first,", "tn * c.tile_n,", loop),
-    (LOOP, "first * k * size_of(stored())", "first * k", loop),
+    (LOOP, "+ first * steps) *", "+ 0 * steps) *", loop),
     (LOOP, "order == Order::free_inner ? 1 : ceil_div", "ceil_div", loop),
     (LOOP, "c.epilogue(c.program, g, r, count, acc, ld);", "c.epilogue(c.program, g, 0, count, acc, ld);", loop),
-    (LOOP, "std::byte*>(panel.at(r));", "std::byte*>(panel.at(0));", loop),
+    (LOOP, "std::byte*>(some.at(r));", "std::byte*>(some.data);", loop),
     (
         LOOP,
         "tn * c.tile_n + cols.first,",
@@ -215,6 +216,13 @@ FAULTS = [
     ),
     (LOOP, "c.epilogue(c.program, g, r - g.row,", "c.epilogue(c.program, g, 0,", loop),
     (LOOP, "i % across * width, last_tile", "0 * width, last_tile", loop),
+    (LOOP, "a.get(tm, from).at(r)", "a.get(tm, from).at(0)", loop),
+    (LOOP, "acc, from > 0);", "acc, false);", chunks),
+    (LOOP, "(from * extent(i) + first * steps)", "(from * extent(i) + first * size)", chunks),
+    (LOOP, "k - from < size + kLeastBlockedK ? k - from : size", "size", chunks),
+    (LOOP, "some.data += from * operand.k_stride", "some.data += from", chunks),
+    (LOOP, "in.at(first)) + from * in.k_stride", "in.at(first)) + from", chunks),
+    (LOOP, "else if (!c.folds.columns) piece.cols", "else piece.cols", chunks),
     (LOOP, "return std::min(tile, size - i * tile);", "return std::min(tile, size);", loop),
     (LOOP, "const bool turn = free_runs != inner_free;", "const bool turn = false;", loop),
     (LOOP, "(i % per_group) * panel_bytes()", "0 * panel_bytes()", loop),

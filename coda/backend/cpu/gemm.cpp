@@ -89,23 +89,37 @@ class Failure {
 // strips of its own.
 enum class Order { as_is, free_inner, k_inner, blocks };
 
+// How k is cut: into chunks of `size`, the last of them as short as a product in blocks may be, or a little longer.
+struct Chunks {
+  std::int64_t k, size;
+  bool whole() const { return size >= k; }
+  std::int64_t steps(std::int64_t from) const { return k - from < size + kLeastBlockedK ? k - from : size; }
+  /// f(first step, number of steps) for each chunk.
+  template <class F>
+  void each(const F& f) const {
+    for (std::int64_t from = 0; from < k; from += steps(from)) f(from, steps(from));
+  }
+};
+
 // How an operand is cut into tiles along its free dimension, and those of them that are packed at present.
 struct Panels {
   Operand operand;
-  std::int64_t size, k, tile;
+  std::int64_t size;
+  Chunks chunks;  // a packed panel has one after the other
+  std::int64_t tile;
   Order order;
   std::int64_t per_group;
   void* memory = nullptr;
 
-  Panels(const Operand& o, std::int64_t size_, std::int64_t k_, std::int64_t tile_, Order order_)
-      : operand(o), size(size_), k(k_), tile(tile_), order(order_) {
+  Panels(const Operand& o, std::int64_t size_, const Chunks& chunks_, std::int64_t tile_, Order order_)
+      : operand(o), size(size_), chunks(chunks_), tile(tile_), order(order_) {
     per_group = packed() ? std::clamp<std::int64_t>(kPackBytes / panel_bytes(), 1, count()) : count();
   }
   bool packed() const { return order == Order::free_inner || order == Order::k_inner; }
   std::int64_t count() const { return ceil_div(size, tile); }
   std::int64_t extent(std::int64_t i) const { return std::min(tile, size - i * tile); }
   DType stored() const { return needs_widening(operand.dtype) ? DType::fp32 : operand.dtype; }
-  std::int64_t panel_bytes() const { return ceil_div(tile * k * size_of(stored()), 64) * 64; }
+  std::int64_t panel_bytes() const { return ceil_div(tile * chunks.k * size_of(stored()), 64) * 64; }
   std::size_t group_bytes() const { return packed() ? static_cast<std::size_t>(per_group * panel_bytes()) : 0; }
   void* slot(std::int64_t i) const { return static_cast<std::byte*>(memory) + (i % per_group) * panel_bytes(); }
   /// Parts that a panel can be filled in by several threads.
@@ -114,16 +128,22 @@ struct Panels {
   void fill(std::int64_t i, std::int64_t part, std::int64_t of) const {
     const std::int64_t first = part * kBlockN, count = of == 1 ? extent(i) : std::min(kBlockN, extent(i) - first);
     if (count <= 0) return;
-    auto* to = static_cast<std::byte*>(slot(i)) + first * k * size_of(stored());
-    pack(operand, i * tile + first, count, k, order == Order::free_inner, to);
+    chunks.each([&](std::int64_t from, std::int64_t steps) {
+      Operand some = operand;
+      some.data += from * operand.k_stride * size_of(operand.dtype);
+      auto* to = static_cast<std::byte*>(slot(i)) + (from * extent(i) + first * steps) * size_of(stored());
+      pack(some, i * tile + first, count, steps, order == Order::free_inner, to);
+    });
   }
-  /// Where the panel is; not for blocks, which have no strides.
-  Operand get(std::int64_t i) const {
-    if (!packed())
+  /// Where the panel is, or the chunk of it that begins at step `from`; not for blocks, which have no strides.
+  Operand get(std::int64_t i, std::int64_t from = 0) const {
+    if (!packed()) {
       return {static_cast<const std::byte*>(operand.at(i * tile)), operand.dtype, operand.free_stride,
               operand.k_stride};
+    }
     const bool free_inner = order == Order::free_inner;
-    return {static_cast<const std::byte*>(slot(i)), stored(), free_inner ? 1 : k, free_inner ? extent(i) : 1};
+    return {static_cast<const std::byte*>(slot(i)) + from * extent(i) * size_of(stored()), stored(),
+            free_inner ? 1 : chunks.steps(from), free_inner ? extent(i) : 1};
   }
 };
 
@@ -132,8 +152,8 @@ struct Panels {
 // long as a strip of one's own, half of the product's time).
 class Strip {
  public:
-  /// Columns `first` to `first + count` of b.
-  const void* get(const Panels& b, std::int64_t first, std::int64_t count) {
+  /// Columns `first` to `first + count` of b, the chunk that begins at step `from`.
+  const void* get(const Panels& b, std::int64_t first, std::int64_t count, std::int64_t from) {
     if (first_ != first) {
       first_ = -1;
       const DType t = b.operand.dtype;
@@ -143,16 +163,21 @@ class Strip {
       else fill<bf16, bf16>(b, first, count);
       first_ = first;
     }
-    return memory_.get(0);
+    const bool half = b.stored() == DType::bf16;
+    const std::int64_t before = half ? 2 * blocked_size<bf16>(count, from) : 4 * blocked_size<float>(count, from);
+    return static_cast<const std::byte*>(memory_.get(0)) + before;
   }
   void forget() { first_ = -1; }
 
  private:
   template <class From, class To>
   void fill(const Panels& b, std::int64_t first, std::int64_t count) {
-    void* to = memory_.get(static_cast<std::size_t>(blocked_size<To>(count, b.k)) * sizeof(To));
+    void* to = memory_.get(static_cast<std::size_t>(blocked_size<To>(count, b.chunks.k)) * sizeof(To));
     const Operand& in = b.operand;
-    pack_blocks(static_cast<const From*>(in.at(first)), count, b.k, in.free_stride, in.k_stride, static_cast<To*>(to));
+    b.chunks.each([&](std::int64_t from, std::int64_t steps) {
+      pack_blocks(static_cast<const From*>(in.at(first)) + from * in.k_stride, count, steps, in.free_stride,
+                  in.k_stride, static_cast<To*>(to) + blocked_size<To>(count, from));
+    });
   }
 
   Buffer memory_;
@@ -184,34 +209,59 @@ Piece piece_in_blocks(const GemmCall& c, DType stored) {
   return {rows, columns_of(c, rows)};
 }
 
-bool has_blocked_products(const GemmCall& c, DType t, Piece piece) {
+// AMX is so fast that operands must come from a second-level cache: of a long K so many steps at a time that those of a
+// whole tile stay there. A has to be packed for that, which pays where B is large.
+constexpr std::int64_t kChunk = 512, kLongOnAmx = 2048, kLargeB = std::int64_t{1} << 23;
+Chunks chunks_of(const GemmCall& c, DType stored) {
+  if (c.chunk > 0) return {c.k, c.chunk};
+  const bool pays = c.k > kLongOnAmx && c.n * c.k >= kLargeB && !has_few_tiles(c);
+  return {c.k, pays && stored == DType::bf16 && has_amx() ? kChunk : c.k};
+}
+// Whole tiles, or halves and quarters of them where they are few.
+Piece piece_in_chunks(const GemmCall& c) {
+  Piece piece{kTileM, c.tile_n};
+  const auto few = [&] { return ceil_div(c.m, piece.rows) * ceil_div(c.n, piece.cols) < kFewPieces; };
+  for (int halvings = 0; halvings < 2 && few(); ++halvings) {
+    const bool cut_rows = !c.folds.rows && (c.folds.columns || halvings > 0);
+    if (cut_rows) piece.rows /= 2;
+    else if (!c.folds.columns) piece.cols /= 2;
+  }
+  return piece;
+}
+
+bool has_blocked_products(const GemmCall& c, DType t, Piece piece, const Chunks& chunks) {
+  bool all = true;
   for (const std::int64_t m : {std::min(c.m, piece.rows), c.m % piece.rows}) {
     for (const std::int64_t panel : {std::min(c.n, c.tile_n), c.n % c.tile_n}) {
       for (const std::int64_t n : {std::min(panel, piece.cols), panel % piece.cols}) {
-        if (m > 0 && n > 0 && !has_blocked_product(t, m, n, c.k)) return false;
+        if (m <= 0 || n <= 0) continue;
+        chunks.each([&](std::int64_t, std::int64_t steps) { all = all && has_blocked_product(t, m, n, steps); });
       }
     }
   }
-  return true;
+  return all;
 }
 
 struct Plan {
   Order a, b;
   Piece piece;
+  Chunks chunks;
 };
 
 Plan plan_of(const GemmCall& c, const Operand& a, const Operand& b) {
-  if (a.dtype == DType::fp64) return {Order::as_is, Order::as_is, {kStripe, c.tile_n}};
+  const Chunks whole_k{c.k, c.k};
+  if (a.dtype == DType::fp64) return {Order::as_is, Order::as_is, {kStripe, c.tile_n}, whole_k};
   const bool widen = needs_widening(a.dtype), one_tile = c.n <= c.tile_n;
   const DType stored = widen ? DType::fp32 : a.dtype;
   // A bf16 product that takes rows of B as they are stored is fast enough to be overtaken by one in blocks only by this
   // much work; but its tiles cannot be shared.
   const bool as_stored = stored == DType::bf16 && c.layout == Layout::nt && !has_few_tiles(c);
   const std::int64_t enough = as_stored ? 2 * kTileM : 2 * kStripe;
-  const Piece piece = piece_in_blocks(c, stored);
-  if (c.m > enough && has_blocked_products(c, stored, piece)) {
-    const bool contiguous = a.k_stride == 1 && a.free_stride == c.k;
-    return {contiguous && !widen ? Order::as_is : Order::k_inner, Order::blocks, piece};
+  const Chunks chunks = chunks_of(c, stored);
+  const Piece piece = chunks.whole() ? piece_in_blocks(c, stored) : piece_in_chunks(c);
+  if (c.m > enough && has_blocked_products(c, stored, piece, chunks)) {
+    const bool contiguous = a.k_stride == 1 && a.free_stride == c.k && chunks.whole();
+    return {contiguous && !widen ? Order::as_is : Order::k_inner, Order::blocks, piece, chunks};
   }
   // Else packing pays where more than one tile reads an operand whose stored order oneDNN would have to change each
   // time (A stored (K, M); B stored (N, K) in fp32: its bf16 products take that order as it is), or a B whose rows all
@@ -221,7 +271,8 @@ Plan plan_of(const GemmCall& c, const Operand& a, const Operand& b) {
   return {widen || (a.k_stride != 1 && !one_tile) ? Order::k_inner : Order::as_is,
           widen || (turn_b && c.m > kTileM) || (b.free_stride == 1 && aliased && c.m > 2 * kTileM) ? Order::free_inner
                                                                                                    : Order::as_is,
-          {kTileM, columns_of(c, kTileM)}};
+          {kTileM, columns_of(c, kTileM)},
+          whole_k};
 }
 
 /// A matrix (free dimension, k), or (k, free dimension) if `k_first`.
@@ -275,16 +326,19 @@ void run_piece(const GemmCall& c, const Panels& a, const Panels& b, Strip& strip
   const std::int64_t ld = blocked ? g.cols : ceil_div(g.cols, kColumns) * kColumns;
   thread_local Buffer buffer;
   Acc* acc = static_cast<Acc*>(buffer.get(static_cast<std::size_t>(stripe * ld + kColumns) * sizeof(Acc)));
-  const Operand panel = a.get(tm);
   for (std::int64_t r = rows.first; r < last_row; r += stripe) {
     const std::int64_t count = std::min(stripe, last_row - r);
-    Operand some = panel;
-    some.data = static_cast<const std::byte*>(panel.at(r));
     if constexpr (std::is_same_v<Acc, float>) {
-      if (blocked) multiply_blocked(b.stored(), some.data, strip.get(b, g.col, g.cols), count, g.cols, c.k, acc);
+      if (blocked) {
+        b.chunks.each([&](std::int64_t from, std::int64_t steps) {
+          multiply_blocked(b.stored(), a.get(tm, from).at(r), strip.get(b, g.col, g.cols, from), count, g.cols, steps,
+                           acc, from > 0);
+        });
+      }
     }
     if (!blocked) {
-      Operand columns = b.get(tn);
+      Operand some = a.get(tm), columns = b.get(tn);
+      some.data = static_cast<const std::byte*>(some.at(r));
       columns.data = static_cast<const std::byte*>(columns.at(cols.first));
       multiply(some, columns, count, g.cols, c.k, acc, ld);
     }
@@ -364,7 +418,7 @@ void run_typed(const GemmCall& c) {
   if (c.k <= 0) return run_elementwise<Acc>(c);
   const Operand a = operand_of(c.a, c.layout == Layout::tn), b = operand_of(c.b, c.layout != Layout::nt);
   const Plan plan = plan_of(c, a, b);
-  Panels pa(a, c.m, c.k, kTileM, plan.a), pb(b, c.n, c.k, c.tile_n, plan.b);
+  Panels pa(a, c.m, plan.chunks, kTileM, plan.a), pb(b, c.n, plan.chunks, c.tile_n, plan.b);
   const std::int64_t count_m = pa.count(), count_n = pb.count();
   thread_local Buffer buffer_a, buffer_b;
   pa.memory = pa.packed() ? buffer_a.get(pa.group_bytes()) : nullptr;

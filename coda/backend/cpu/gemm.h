@@ -37,6 +37,7 @@ struct GemmCall {
   Epilogue epilogue;
   const void* program;
   Folds folds;
+  std::int64_t chunk = 0;  // steps of k that a product takes at a time, a multiple of 32; 0: by a rule
 };
 /// Throws Error(device_error) when memory runs out or oneDNN fails. Arguments are taken as checked.
 void run(const GemmCall& call);

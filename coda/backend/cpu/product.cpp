@@ -60,12 +60,18 @@ Value& find_or_make(std::map<Key, Value>& cache, const Key& key, const Make& mak
   return it->second;
 }
 
-dnnl::matmul::primitive_desc blocked_product(DType t, std::int64_t m, std::int64_t n, std::int64_t k) {
+dnnl::matmul::primitive_desc blocked_product(DType t, std::int64_t m, std::int64_t n, std::int64_t k, bool add) {
   using Tag = memory::format_tag;
+  dnnl::primitive_attr attributes;
+  if (add) {
+    dnnl::post_ops sum;
+    sum.append_sum();
+    attributes.set_post_ops(sum);
+  }
   const memory::desc a({m, k}, dnnl_type(t), Tag::ab);
   const memory::desc b({k, n}, dnnl_type(t), t == DType::bf16 ? Tag::BA16a64b2a : Tag::BA16a64b);
   const memory::desc acc({m, n}, memory::data_type::f32, memory::format_tag::ab);
-  return {dnnl::matmul::desc(a, b, acc), engine()};
+  return {dnnl::matmul::desc(a, b, acc), attributes, engine()};
 }
 
 // acc += a[:, k] b[:, k], of bf16.
@@ -86,7 +92,7 @@ void add_step(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n
   }
 }
 
-using BlockedKey = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t>;
+using BlockedKey = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t, bool>;
 
 }  // namespace
 
@@ -100,6 +106,11 @@ bool native_bf16() {
       return false;
     }
   }();
+  return yes;
+}
+
+bool has_amx() {  // the newer one without AVX-512 has no bf16 there
+  static const bool yes = native_bf16() && dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_amx;
   return yes;
 }
 
@@ -146,22 +157,23 @@ void multiply(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n
 }
 
 bool has_blocked_product(DType t, std::int64_t m, std::int64_t n, std::int64_t k) {
-  // A short product gains nothing, and for some of them with K = 63 the AMX kernel of oneDNN 2.6.3 is no valid code.
-  if (k < 128) return false;
+  if (k < kLeastBlockedK) return false;
   thread_local std::map<BlockedKey, bool> cache;
-  return find_or_make(cache, BlockedKey{t, m, n, k}, [&] {
+  return find_or_make(cache, BlockedKey{t, m, n, k, false}, [&] {
     try {
-      return is_optimised(blocked_product(t, m, n, k));
+      return is_optimised(blocked_product(t, m, n, k, false));
     } catch (const dnnl::error&) {
       return false;
     }
   });
 }
 
-void multiply_blocked(DType t, const void* a, const void* b, std::int64_t m, std::int64_t n, std::int64_t k,
-                      float* acc) {
+void multiply_blocked(DType t, const void* a, const void* b, std::int64_t m, std::int64_t n, std::int64_t k, float* acc,
+                      bool add) {
   thread_local std::map<BlockedKey, Matmul> cache;
-  find_or_make(cache, BlockedKey{t, m, n, k}, [&] { return Matmul(blocked_product(t, m, n, k)); }).run(a, b, acc);
+  find_or_make(cache, BlockedKey{t, m, n, k, add}, [&] {
+    return Matmul(blocked_product(t, m, n, k, add));
+  }).run(a, b, acc);
 }
 
 }  // namespace coda::cpu::detail
