@@ -73,6 +73,16 @@ TEST(Normal, FallsToZeroWithItsRelativeAccuracyOnScalars) {
   }
 }
 
+TEST(Normal, HasNoSubnormalsOnVectors) {
+  constexpr float kLeast = std::numeric_limits<float>::min();
+  for (float x = -14.f; x < -12.f; x += 0.00037f) {
+    const auto y = normal(V(x));
+    EXPECT_TRUE(y.cdf[0] == 0.f || y.cdf[0] >= kLeast) << x << " " << y.cdf[0];
+    EXPECT_TRUE(y.pdf[0] == 0.f || y.pdf[0] >= kLeast) << x << " " << y.pdf[0];
+    EXPECT_GE(y.cdf[0], x > -12.9f ? kLeast : 0.f) << x;
+  }
+}
+
 TEST(SimdMath, HandlesInfinitiesNanZerosAndTheEndsOfTheRange) {
   constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const auto lane0 = [](V x) { return x[0]; };
