@@ -144,6 +144,9 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   }
   template <class T>
   CODA_FN fragment<Width::Same> load_port(const HeadVector<T>& p) const {
+    if (in_one_head(p.head_dim, p.columns)) {
+      return unpack<Width::Same>((col_ < p.q_columns ? p.q : p.k) + col_ % p.head_dim);
+    }
     if (p.head_dim % kL == 0) {
       auto f = filled<Width::Same>(Acc(1));
       each_head_vector(p.head_dim, p.columns, [&](int i, std::int64_t column, std::int64_t offset) {
@@ -164,6 +167,7 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     const auto mean = [&](std::int64_t column) {
       return heads_[Slot][(column - geometry_.col) / p.head_dim] / static_cast<Acc>(p.head_dim) + p.eps;
     };
+    if (in_one_head(p.head_dim, p.columns)) return filled<Width::Same>(mean(col_));
     if (p.head_dim % kL == 0) {
       auto f = filled<Width::Same>(p.otherwise);
       each_head_vector(p.head_dim, p.columns,
@@ -250,6 +254,11 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   template <int Slot>
   CODA_FN void reduce_port(const HeadMean<Acc, Slot>& p, const fragment<Width::Same>& f) const {
     const auto add = [&](std::int64_t column, Acc x) { heads_[Slot][(column - geometry_.col) / p.head_dim] += x; };
+    if (in_one_head(p.head_dim, p.columns)) {
+      scalar sum = f.v[0];
+      CODA_UNROLL for (int i = 1; i < kVectors; ++i) sum = sum + f.v[i];
+      return add(col_, fold_lanes(sum, [](auto a, auto b) { return a + b; }));
+    }
     if (p.head_dim % kL == 0) {
       each_head_vector(p.head_dim, p.columns, [&](int i, std::int64_t column, std::int64_t) {
         add(column, fold_lanes(f.v[i], [](auto a, auto b) { return a + b; }));
@@ -331,6 +340,10 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     auto x = f.v[0];
     CODA_UNROLL for (int i = 1; i < f.count; ++i) x = Op::fold(x, f.v[i]);
     return fold_lanes(x, [](auto a, auto b) { return Op::fold(a, b); });
+  }
+  /// Whether all of this fragment lies in one head before column `columns`: fragments begin where heads may.
+  CODA_FN bool in_one_head(int head_dim, std::int64_t columns) const {
+    return head_dim % kColumns == 0 && valid_ == kColumns && col_ + kColumns <= columns;
   }
   /// f(i, column, offset in the head) for each vector i of this fragment before column `columns`, where heads are made
   /// of whole vectors.
