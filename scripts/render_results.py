@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the README's tables of measured figures from the files under results/, between the two `results` markers."""
 
+import math
 import textwrap
 
 from results import (
@@ -266,8 +267,9 @@ def cpu_section(runs: list[dict]) -> list[str]:
 
 
 def cpu_table(run: dict) -> list[str]:
-    ratio = {(r["program"], r["layout"], r["shape"][0]): r for r in run["records"] if r["dtype"] == "bf16"}
-    columns = [(layout, size) for layout in ("nt", "nn") for size in (1024, 2048)]
+    ratio = {(r["program"], r["layout"], tuple(r["shape"])): r for r in run["records"] if r["dtype"] == "bf16"}
+    shapes = sorted({shape for _, _, shape in ratio}, key=lambda shape: math.prod(shape))
+    columns = [(layout, shape) for layout in ("nt", "nn") for shape in shapes]
     rows = []
     for program in (
         "gemm",
@@ -277,7 +279,7 @@ def cpu_table(run: dict) -> list[str]:
         "gemm_rms_backward",
         "gemm_swiglu_backward",
     ):
-        cells = [ratio[program, layout, size] for layout, size in columns]
+        cells = [ratio[program, layout, shape] for layout, shape in columns]
         rows.append([f"`{program}`"] + [f"{c['bare_over_fused']:.2f} / {c['unfused_over_fused']:.2f}" for c in cells])
     programs = {program for program, _, _ in ratio}
     least = [
@@ -289,7 +291,8 @@ def cpu_table(run: dict) -> list[str]:
     ]
     rows.append([f"the least of all {len(programs)}"] + [f"{bare:.2f} / {unfused:.2f}" for bare, unfused in least])
     head = [f"{run['threads']} threads, {run['device'].split(',')[0]}"] + [
-        f"{LAYOUTS[layout]} {size}" for layout, size in columns
+        f"{LAYOUTS[layout]} {shape[0] if len(set(shape)) == 1 else ' x '.join(map(str, shape))}"
+        for layout, shape in columns
     ]
     return table(head, rows) + [""]
 
