@@ -152,19 +152,23 @@ TYPED_TEST(Chunks, AddUpToTheProductInEveryLayout) {
   omp_set_num_threads(threads);
 }
 
-/// Large enough for the rule that takes chunks where the machine has AMX.
+/// Large enough for the rules that take narrow strips of B, or chunks where columns are folded, if the machine has AMX.
 TEST(LongProduct, IsExact) {
   constexpr std::int64_t m = 1100, n = 3500, k = 2500;
+  Guarded<float> along(m, cpu::tiles_n(n));
   for (const coda::Layout layout : {coda::Layout::nt, coda::Layout::nn, coda::Layout::tn}) {
     SCOPED_TRACE(name_of(layout));
     Random random(2);
     Factors<bf16> x(random, layout, m, n, k, 0);
-    Guarded<float> out(m, n);
+    Guarded<float> out(m, n), of_folded(m, n);
     x.run(Stored{out.matrix()}, 0);
-    EXPECT_EQ(out.guard_damage("out"), "");
-    EXPECT_EQ(out.unwritten("out"), "");
-    for (std::int64_t i = 0; i < m; i += 83)
-      for (std::int64_t j = 0; j < n; j += 17) ASSERT_EQ(out.get(i, j), x.product(i, j)) << i << ", " << j;
+    x.run(Folded<false, true>{of_folded.matrix(), {}, along.matrix()}, 0);
+    for (const auto* each : {&out, &of_folded}) {
+      EXPECT_EQ(each->guard_damage("out"), "");
+      EXPECT_EQ(each->unwritten("out"), "");
+      for (std::int64_t i = 0; i < m; i += 83)
+        for (std::int64_t j = 0; j < n; j += 17) ASSERT_EQ(each->get(i, j), x.product(i, j)) << i << ", " << j;
+    }
   }
 }
 

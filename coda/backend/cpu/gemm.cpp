@@ -199,23 +199,31 @@ std::int64_t columns_of(const GemmCall& c, std::int64_t rows) {
   return few && worth && !c.folds.columns ? kBlockN : c.tile_n;
 }
 
+// AMX is so fast that operands must come from a second-level cache, of 2 MiB. Of a long K so few columns of B at a time
+// that they stay there beside a stripe of A: 128, or 64 of a longer one.
+constexpr std::int64_t kLongOnAmx = 2048, kLongerOnAmx = 4096, kTooLongOnAmx = 6144;
+bool is_long_on_amx(const GemmCall& c, DType stored) { return stored == DType::bf16 && c.k >= kLongOnAmx && has_amx(); }
+std::int64_t narrow_strip(std::int64_t k) { return k > kLongerOnAmx ? kBlockN : 2 * kBlockN; }
+
 // With B in blocks a kernel needs no more rows to be fast, and 64 rows of fp32 are still in the nearest caches when the
 // epilogue reads them. Of a long fp32 product all rows at once, where tiles are many: its panel of B does not stay in a
 // second-level cache of 2 MiB from one stripe to the next.
 constexpr std::int64_t kStripe = 64, kLongK = 1024;
 Piece piece_in_blocks(const GemmCall& c, DType stored) {
   const bool all = stored == DType::fp32 && c.k > kLongK && (!has_few_tiles(c) || c.folds.rows);
-  const std::int64_t rows = all ? kTileM : kStripe;
-  return {rows, columns_of(c, rows)};
+  const bool narrow = is_long_on_amx(c, stored) && !c.folds.columns;
+  const std::int64_t rows = all ? kTileM : kStripe, columns = columns_of(c, rows);
+  return {rows, narrow ? std::min(columns, narrow_strip(c.k)) : columns};
 }
 
-// AMX is so fast that operands must come from a second-level cache: of a long K so many steps at a time that those of a
+// Where that is not enough, or a fold keeps rows or columns together, so many steps of K at a time that those of a
 // whole tile stay there. A has to be packed for that, which pays where B is large.
-constexpr std::int64_t kChunk = 512, kLongOnAmx = 2048, kLargeB = std::int64_t{1} << 23;
+constexpr std::int64_t kChunk = 512, kLargeB = std::int64_t{1} << 23;
 Chunks chunks_of(const GemmCall& c, DType stored) {
   if (c.chunk > 0) return {c.k, c.chunk};
-  const bool pays = c.k > kLongOnAmx && c.n * c.k >= kLargeB && !has_few_tiles(c);
-  return {c.k, pays && stored == DType::bf16 && has_amx() ? kChunk : c.k};
+  const bool longer = c.k > (c.folds.columns || c.folds.rows ? kLongOnAmx : kTooLongOnAmx);
+  const bool pays = longer && is_long_on_amx(c, stored) && c.n * c.k >= kLargeB && !has_few_tiles(c);
+  return {c.k, pays ? kChunk : c.k};
 }
 // Whole tiles, or halves and quarters of them where they are few.
 Piece piece_in_chunks(const GemmCall& c) {
