@@ -1,5 +1,5 @@
-// A long K in chunks, as the CPU backend takes it with AMX: here on any machine, and of any length. Elements are small
-// integers, so that every sum is exact in whatever order it is made.
+// A long K in chunks, and B in strips, as the CPU backend takes them with AMX: here on any machine, and of any length.
+// Elements are small integers, so that every sum is exact in whatever order it is made.
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -63,10 +63,10 @@ struct Factors {
         stored_b(l == coda::Layout::nt ? b : turned(b), {.pitch = (l == coda::Layout::nt ? k : n) + pad}) {}
 
   template <class P>
-  void run(const P& program, std::int64_t chunk) {
+  void run(const P& program, std::int64_t chunk, std::int64_t strip = 0) {
     auto call = cpu::detail::describe<float>("chunks", layout, a.rows, b.rows, a.cols, stored_a.const_matrix(),
                                              stored_b.const_matrix(), program);
-    call.chunk = chunk;
+    call.chunk = chunk, call.strip = strip;
     cpu::detail::run(call);
   }
   float product(std::int64_t i, std::int64_t j) const {
@@ -146,6 +146,11 @@ TYPED_TEST(Chunks, AddUpToTheProductInEveryLayout) {
         out.poison(), down.poison(), along.poison();
         x.run(Folded<true, true>{out.matrix(), down.matrix(), along.matrix()}, 128);
         expect_folded("folded both ways", true, true);
+        for (const std::int64_t strip : {64, 128}) {  // of whole tiles, of the whole K
+          out.poison(), down.poison(), along.poison();
+          x.run(Folded<true, true>{out.matrix(), down.matrix(), along.matrix()}, k, strip);
+          expect_folded("in strips", true, true);
+        }
       }
     }
   }

@@ -152,8 +152,9 @@ struct Panels {
 // long as a strip of one's own, half of the product's time).
 class Strip {
  public:
-  /// Columns `first` to `first + count` of b, the chunk that begins at step `from`.
-  const void* get(const Panels& b, std::int64_t first, std::int64_t count, std::int64_t from) {
+  /// Columns `first` to `first + count` of b, from the `past`th of them on, a multiple of 64: the chunk that begins at
+  /// step `from`.
+  const void* get(const Panels& b, std::int64_t first, std::int64_t count, std::int64_t past, std::int64_t from) {
     if (first_ != first) {
       first_ = -1;
       const DType t = b.operand.dtype;
@@ -163,8 +164,10 @@ class Strip {
       else fill<bf16, bf16>(b, first, count);
       first_ = first;
     }
-    const bool half = b.stored() == DType::bf16;
-    const std::int64_t before = half ? 2 * blocked_size<bf16>(count, from) : 4 * blocked_size<float>(count, from);
+    const std::int64_t steps = b.chunks.steps(from);
+    const std::int64_t before = b.stored() == DType::bf16
+                                    ? 2 * (blocked_size<bf16>(count, from) + blocked_size<bf16>(past, steps))
+                                    : 4 * (blocked_size<float>(count, from) + blocked_size<float>(past, steps));
     return static_cast<const std::byte*>(memory_.get(0)) + before;
   }
   void forget() { first_ = -1; }
@@ -184,10 +187,11 @@ class Strip {
   std::int64_t first_ = -1;
 };
 
-// What a thread works on at a time: so many rows and columns of a tile. Never by the number of threads, since the sums'
-// last bits may depend on it.
+// What a thread works on at a time: so many rows and columns of a tile, or a whole tile of which products take so many.
+// Never by the number of threads, since the sums' last bits may depend on it.
 struct Piece {
   std::int64_t rows, cols;
+  bool whole = false;
 };
 
 // Tiles so few that threads share them, and pieces so few that columns are shared, too, if they are worth a call.
@@ -200,8 +204,9 @@ std::int64_t columns_of(const GemmCall& c, std::int64_t rows) {
 }
 
 // AMX is so fast that operands must come from a second-level cache, of 2 MiB. Of a long K so few columns of B at a time
-// that they stay there beside a stripe of A: 128, or 64 of a longer one.
-constexpr std::int64_t kLongOnAmx = 2048, kLongerOnAmx = 4096, kTooLongOnAmx = 6144;
+// that they stay there beside a stripe of A: 128, or 64 of a longer one. Where columns are folded the accumulator is a
+// whole tile's then, which costs more than is gained at K = 2048 and less at 3072.
+constexpr std::int64_t kLongOnAmx = 2048, kLongForWhole = 2560, kLongerOnAmx = 4096, kTooLongOnAmx = 6144;
 bool is_long_on_amx(const GemmCall& c, DType stored) { return stored == DType::bf16 && c.k >= kLongOnAmx && has_amx(); }
 std::int64_t narrow_strip(std::int64_t k) { return k > kLongerOnAmx ? kBlockN : 2 * kBlockN; }
 
@@ -211,9 +216,11 @@ std::int64_t narrow_strip(std::int64_t k) { return k > kLongerOnAmx ? kBlockN : 
 constexpr std::int64_t kStripe = 64, kLongK = 1024;
 Piece piece_in_blocks(const GemmCall& c, DType stored) {
   const bool all = stored == DType::fp32 && c.k > kLongK && (!has_few_tiles(c) || c.folds.rows);
-  const bool narrow = is_long_on_amx(c, stored) && !c.folds.columns;
+  if (c.strip > 0) return {kStripe, c.strip, true};
+  const bool narrow = is_long_on_amx(c, stored);
+  const bool whole = narrow && c.folds.columns && c.k > kLongForWhole && !has_few_tiles(c);
   const std::int64_t rows = all ? kTileM : kStripe, columns = columns_of(c, rows);
-  return {rows, narrow ? std::min(columns, narrow_strip(c.k)) : columns};
+  return {rows, narrow && (whole || !c.folds.columns) ? std::min(columns, narrow_strip(c.k)) : columns, whole};
 }
 
 // Where that is not enough, or a fold keeps rows or columns together, so many steps of K at a time that those of a
@@ -293,14 +300,14 @@ Operand operand_of(const ConstMatrix& x, bool k_first) {
 // A^T B as the transpose of B^T A. oneDNN takes its first operand row by row, and both are stored the other way round:
 // to turn the narrower one costs less, and to turn a tile, which is in cache, next to nothing.
 void run_turned_epilogue(const void* program, const TileGeometry& g, std::int64_t first, std::int64_t count,
-                         const void* accumulator, std::int64_t ld) {
+                         const void* accumulator, std::int64_t ld, std::int64_t) {
   const GemmCall& c = *static_cast<const GemmCall*>(program);
   thread_local Buffer buffer;
   constexpr std::int64_t kBeyond = CpuTile<float>::kColumns;  // fragments are read whole
   auto* acc = static_cast<float*>(buffer.get(static_cast<std::size_t>(g.cols * count + kBeyond) * sizeof(float)));
   transpose(static_cast<const float*>(accumulator), count, g.cols, ld, acc);
   const TileGeometry turned{g.col, g.row + first, g.cols, count, g.tile_n, g.tile_m, g.stream};
-  c.epilogue(c.program, turned, 0, g.cols, acc, count);
+  c.epilogue(c.program, turned, 0, g.cols, acc, count, kTileM);
 }
 GemmCall turned(const GemmCall& c) {
   GemmCall t = c;
@@ -312,7 +319,7 @@ GemmCall turned(const GemmCall& c) {
 }
 
 bool pays_turned(const GemmCall& c) {
-  const bool wide = c.layout == Layout::tn && 2 * c.n <= c.m, folds = c.folds.rows || c.folds.columns;
+  const bool wide = c.layout == Layout::tn && 2 * c.n <= c.m, folds = c.folds.rows || c.folds.columns || c.strip > 0;
   if (!wide || folds || c.a.dtype == DType::fp64 || c.tile_n != kTileM) return false;
   return plan_of(turned(c), operand_of(c.b, true), operand_of(c.a, true)).b == Order::blocks;
 }
@@ -321,10 +328,11 @@ struct Range {
   std::int64_t first, last;
 };
 
-// The product of some rows and columns of a tile and their epilogue, a stripe of rows after the other.
+// The products of some rows and columns of a tile and their epilogue, a stripe of rows after the other or, of whole
+// tiles, when all products are there.
 template <class Acc>
 void run_piece(const GemmCall& c, const Panels& a, const Panels& b, Strip& strip, std::int64_t tm, std::int64_t tn,
-               Range rows, Range cols, std::int64_t stripe) {
+               Range rows, Range cols, const Piece& piece) {
   const std::int64_t last_row = std::min(rows.last, a.extent(tm)), last_col = std::min(cols.last, b.extent(tn));
   const TileGeometry g{tm * kTileM, tn * c.tile_n + cols.first, a.extent(tm), last_col - cols.first, tm,
                        tn,          c.m * c.n >= kStreamed};
@@ -332,16 +340,20 @@ void run_piece(const GemmCall& c, const Panels& a, const Panels& b, Strip& strip
   constexpr std::int64_t kColumns = CpuTile<Acc>::kColumns;
   const bool blocked = b.order == Order::blocks;
   const std::int64_t ld = blocked ? g.cols : ceil_div(g.cols, kColumns) * kColumns;
+  const std::int64_t stripe = piece.whole ? last_row - rows.first : piece.rows;
   thread_local Buffer buffer;
   Acc* acc = static_cast<Acc*>(buffer.get(static_cast<std::size_t>(stripe * ld + kColumns) * sizeof(Acc)));
   for (std::int64_t r = rows.first; r < last_row; r += stripe) {
     const std::int64_t count = std::min(stripe, last_row - r);
     if constexpr (std::is_same_v<Acc, float>) {
-      if (blocked) {
-        b.chunks.each([&](std::int64_t from, std::int64_t steps) {
-          multiply_blocked(b.stored(), a.get(tm, from).at(r), strip.get(b, g.col, g.cols, from), count, g.cols, steps,
-                           acc, from > 0);
-        });
+      for (std::int64_t s = 0; blocked && s < g.cols; s += piece.cols) {
+        const std::int64_t width = std::min(piece.cols, g.cols - s);
+        for (std::int64_t q = 0; q < count; q += piece.rows) {
+          b.chunks.each([&](std::int64_t from, std::int64_t steps) {
+            multiply_blocked(b.stored(), a.get(tm, from).at(r + q), strip.get(b, g.col, g.cols, s, from),
+                             std::min(piece.rows, count - q), width, steps, acc + s * count + q * width, from > 0);
+          });
+        }
       }
     }
     if (!blocked) {
@@ -350,7 +362,7 @@ void run_piece(const GemmCall& c, const Panels& a, const Panels& b, Strip& strip
       columns.data = static_cast<const std::byte*>(columns.at(cols.first));
       multiply(some, columns, count, g.cols, c.k, acc, ld);
     }
-    c.epilogue(c.program, g, r, count, acc, ld);
+    c.epilogue(c.program, g, r, count, acc, ld, piece.cols);
   }
 }
 
@@ -413,7 +425,7 @@ void run_elementwise(const GemmCall& c) {
                                tm,
                                tn,
                                c.m * c.n >= kStreamed};
-          c.epilogue(c.program, g, r - g.row, std::min(kFewRows, last - r), kZeros, 0);
+          c.epilogue(c.program, g, r - g.row, std::min(kFewRows, last - r), kZeros, 0, c.tile_n);
         }
       }
     }
@@ -434,7 +446,8 @@ void run_typed(const GemmCall& c) {
 
   // Rows that are folded are one thread's.
   const Piece piece = plan.piece;
-  const std::int64_t rows = c.folds.rows ? kTileM : piece.rows, slices = ceil_div(std::min(c.n, c.tile_n), piece.cols);
+  const std::int64_t rows = c.folds.rows || piece.whole ? kTileM : piece.rows;
+  const std::int64_t cols = piece.whole ? c.tile_n : piece.cols, slices = ceil_div(std::min(c.n, c.tile_n), cols);
 
   Failure failure;
   const std::int64_t threads = omp_in_parallel() ? 1 : omp_get_max_threads();
@@ -469,9 +482,9 @@ void run_typed(const GemmCall& c) {
         strip.forget();
         shares.each(omp_get_thread_num(), omp_get_num_threads(), [&](std::int64_t i) {
           failure.guard([&] {
-            const std::int64_t tn = n0 + i / down / slices, col = i / down % slices * piece.cols;
+            const std::int64_t tn = n0 + i / down / slices, col = i / down % slices * cols;
             const std::int64_t row = m0 * kTileM + i % down * rows, tm = row / kTileM, first = row % kTileM;
-            run_piece<Acc>(c, pa, pb, strip, tm, tn, {first, first + rows}, {col, col + piece.cols}, piece.rows);
+            run_piece<Acc>(c, pa, pb, strip, tm, tn, {first, first + rows}, {col, col + cols}, piece);
           });
         });
         end_of_streams();

@@ -21,7 +21,7 @@ namespace detail {
 
 // As run_epilogue.
 using Epilogue = void (*)(const void* program, const TileGeometry&, std::int64_t first, std::int64_t count,
-                          const void* accumulator, std::int64_t ld);
+                          const void* accumulator, std::int64_t ld, std::int64_t strip);
 
 /// What a program folds of a tile: rows (ReduceM), columns.
 struct Folds {
@@ -37,7 +37,8 @@ struct GemmCall {
   Epilogue epilogue;
   const void* program;
   Folds folds;
-  std::int64_t chunk = 0;  // steps of k that a product takes at a time, a multiple of 32; 0: by a rule
+  // What products take at a time: steps of k, a multiple of 32, and columns of a whole tile, of 64. 0: by a rule.
+  std::int64_t chunk = 0, strip = 0;
 };
 /// Throws Error(device_error) when memory runs out or oneDNN fails. Arguments are taken as checked.
 void run(const GemmCall& call);

@@ -376,31 +376,39 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
 };
 
 /// Runs a program over `count` rows from `first` on of one tile, whose accumulator is in memory: acc[r * ld + c] is
-/// that of row first + r. What a row holds past the tile's last column is read up to a whole fragment (anything may be
-/// there) but never used. Rows that a port of the program folds are to be run in order, by one thread. Outputs that
-/// went past the caches are for other threads to see after end_of_streams().
+/// that of row first + r. Or, if the tile has more columns than `strip`, which is a multiple of a fragment's: one strip
+/// of so many columns lies behind the other, each with rows as long as it is wide. What a row holds past the tile's
+/// last column is read up to a whole fragment (anything may be there) but never used. Rows that a port of the program
+/// folds are to be run in order, by one thread. Outputs that went past the caches are for other threads to see after
+/// end_of_streams().
 template <class Acc, class P>
 void run_epilogue(const void* program, const TileGeometry& g, std::int64_t first, std::int64_t count,
-                  const void* accumulator, std::int64_t ld) {
+                  const void* accumulator, std::int64_t ld,
+                  std::int64_t strip = std::numeric_limits<std::int64_t>::max()) {
   check_program<Acc, P, CpuTile<Acc>, CpuFragment<Acc>>();
   static_assert(count_ports<OnlineLse<Acc>, P>() <= 1, "coda: a program has one OnlineLse at most");
   const P p = *static_cast<const P*>(program);  // this thread's own: ports keep running values
   CpuTile<Acc> tile(g);
   using F = CpuFragment<Acc>;
-  const auto sweep = [&](const Acc* acc, auto&& pass) {
-    for (std::int64_t c = 0; c < g.cols; c += tile.kColumns) {
-      tile.set_column(g.col + c);
-      F f;
-      CODA_UNROLL for (int i = 0; i < kVectors; ++i) f.v[i] = load_as<tile.kL>(acc + c + i * tile.kL);
-      pass(f);
+  const auto sweep = [&](std::int64_t r, auto&& pass) {
+    const Acc* acc = static_cast<const Acc*>(accumulator);
+    for (std::int64_t s = 0; s < g.cols; s += strip) {
+      const std::int64_t width = std::min(strip, g.cols - s);
+      const Acc* row = acc + s * count + r * (strip < g.cols ? width : ld);
+      for (std::int64_t c = 0; c < width; c += tile.kColumns) {
+        tile.set_column(g.col + s + c);
+        F f;
+        CODA_UNROLL for (int i = 0; i < kVectors; ++i) f.v[i] = load_as<tile.kL>(row + c + i * tile.kL);
+        pass(f);
+      }
+      if (strip >= g.cols) break;
     }
   };
   for (std::int64_t r = 0; r < count; ++r) {
-    const Acc* acc = static_cast<const Acc*>(accumulator) + r * ld;
     tile.set_row(g.row + first + r);
     for_each_port(p, [&](const auto& port) { tile.begin(port); });
-    if constexpr (HasFirstPass<P, CpuTile<Acc>, F>) sweep(acc, [&](const F& f) { p.first(tile, f); });
-    sweep(acc, [&](const F& f) { p(tile, f); });
+    if constexpr (HasFirstPass<P, CpuTile<Acc>, F>) sweep(r, [&](const F& f) { p.first(tile, f); });
+    sweep(r, [&](const F& f) { p(tile, f); });
     for_each_port(p, [&](const auto& port) { tile.end(port); });
   }
 }
