@@ -89,7 +89,7 @@ class Failure {
 // strips of its own.
 enum class Order { as_is, free_inner, k_inner, blocks };
 
-// How k is cut: into chunks of `size`, the last of them as short as a product in blocks may be, or a little longer.
+// How k is cut: into chunks of `size`; the last takes in what would be too short for a product in blocks of its own.
 struct Chunks {
   std::int64_t k, size;
   bool whole() const { return size >= k; }
@@ -215,12 +215,14 @@ std::int64_t narrow_strip(std::int64_t k) { return k > kLongerOnAmx ? kBlockN : 
 // second-level cache of 2 MiB from one stripe to the next.
 constexpr std::int64_t kStripe = 64, kLongK = 1024;
 Piece piece_in_blocks(const GemmCall& c, DType stored) {
-  const bool all = stored == DType::fp32 && c.k > kLongK && (!has_few_tiles(c) || c.folds.rows);
   if (c.strip > 0) return {kStripe, c.strip, true};
-  const bool narrow = is_long_on_amx(c, stored);
-  const bool whole = narrow && c.folds.columns && c.k > kLongForWhole && !has_few_tiles(c);
-  const std::int64_t rows = all ? kTileM : kStripe, columns = columns_of(c, rows);
-  return {rows, narrow && (whole || !c.folds.columns) ? std::min(columns, narrow_strip(c.k)) : columns, whole};
+  if (is_long_on_amx(c, stored)) {
+    const bool whole = c.folds.columns && c.k > kLongForWhole && !has_few_tiles(c);
+    if (whole || !c.folds.columns) return {kStripe, std::min(columns_of(c, kStripe), narrow_strip(c.k)), whole};
+  }
+  const bool all = stored == DType::fp32 && c.k > kLongK && (!has_few_tiles(c) || c.folds.rows);
+  const std::int64_t rows = all ? kTileM : kStripe;
+  return {rows, columns_of(c, rows)};
 }
 
 // Where that is not enough, or a fold keeps rows or columns together, so many steps of K at a time that those of a
