@@ -26,6 +26,7 @@ part() { awk -v m="$minutes" -v p="$1" 'BEGIN { printf "%.3f", m * p }'; }
 [[ -x $coda ]] || fail "$coda: expected the command coda, built; \`make demo\` builds it"
 [[ $minutes =~ ^[0-9]*\.?[0-9]+$ && $(part 0.4) != 0.000 ]] || fail "MINUTES: expected a number above 0.001, got $minutes"
 mkdir -p "$out"
+rm -f "$out/loss.png"  # of an earlier run
 
 if [[ -n ${DATA:-} ]]; then
   text=$(from_here "$DATA")

@@ -95,6 +95,7 @@ void add_generate(CLI::App& app) {
   auto* prompt = command->add_option("-p,--prompt", args->prompt, "Text to continue; its tokens are its bytes");
   command->add_option("--ids", args->ids, "Token numbers to continue, by commas, for models with another tokeniser")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->transform(whole<std::int32_t>(0))
       ->excludes(prompt);
   command->add_option("-n,--tokens", args->options.tokens, "Tokens to append")

@@ -23,7 +23,11 @@ int fail(int status, const char* message) {
 }
 
 // CLI11 would only say that a subcommand is required.
-void refuse_unknown_subcommand(const CLI::App& app, const char* name) {
+void refuse_unknown(const CLI::App& app, const char* name) {
+  if (name[0] == '-') {
+    if (app.get_option_no_throw(name)) return;
+    throw CLI::ValidationError("option", fmt::format("expected a subcommand, --help or --version, got `{}`", name));
+  }
   std::string known;
   for (const CLI::App* s : app.get_subcommands(nullptr)) {
     if (s->check_name(name)) return;
@@ -40,7 +44,7 @@ void take_standard_numbers() {
 
 int run(CLI::App& app, int argc, char** argv) {
   try {
-    if (argc > 1 && argv[1][0] != '-') refuse_unknown_subcommand(app, argv[1]);
+    if (argc > 1) refuse_unknown(app, argv[1]);
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
     app.exit(success);

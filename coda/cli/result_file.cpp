@@ -62,7 +62,7 @@ nlohmann::ordered_json provenance(const sm90::DeviceInfo& device, const std::str
 
 void require_writable(const std::filesystem::path& path, const char* option) {
   std::error_code ignored;  // opening the file fails, too
-  const bool there = std::filesystem::exists(path, ignored);
+  const bool there = std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
   if (!std::ofstream(path, std::ios::app))
     throw Error(Status::io_error, fmt::format("{}: expected a file to write, got {}", option, path.string()));

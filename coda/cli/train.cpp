@@ -2,14 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "coda/cli/arguments.h"
@@ -36,6 +37,17 @@ struct Arguments {
   bool resume = false, json = false, quiet = false;
 };
 
+/// As a shell takes it for one word.
+std::string quoted(const std::string& text) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) || std::string_view("/._-+=:@%,").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
 nlohmann::ordered_json number(double x) { return std::isfinite(x) ? nlohmann::ordered_json(x) : nullptr; }
 
 /// Fits the run into the minutes that are given, by the speed that the first steps show. `most`: of steps; 0: no limit.
@@ -45,7 +57,7 @@ void choose_steps(nn::Trainer& trainer, double minutes, std::int64_t most, bool 
   const double a_step = speed.step + (every > 0 ? speed.validation / every : 0);
   // One part in fifty is kept for checkpoints.
   const double left = 0.98 * 60 * minutes - speed.validation;
-  const std::int64_t limit = most > 0 ? most : std::numeric_limits<std::int64_t>::max();
+  const std::int64_t limit = most > 0 ? most : trainer.options().most_steps();
   const std::int64_t steps = nn::steps_that_fit(left, a_step, std::min<std::int64_t>(10, limit), limit);
   trainer.set_steps(steps);
   if (!quiet) {
@@ -75,7 +87,8 @@ void print_json(const nn::TrainResult& result, const std::string& out) {
   fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));  // paths are bytes
 }
 
-/// A model that has diverged has no finite loss: not on the last batch, not on the text to validate on.
+/// A model that has diverged has no finite loss: not on the last batch, not on the text to validate on. Nothing is
+/// known of one that saw neither.
 void require_finite(const nn::TrainResult& result) {
   if (std::isfinite(result.loss) || std::isfinite(result.validation_loss)) return;
   throw Error(Status::invalid_argument,
@@ -92,22 +105,25 @@ void train(Arguments& args) {
   if (!args.resume && args.minutes > 0) choose_steps(*trainer, args.minutes, args.train.steps, args.quiet);
   args.run.interrupted = CatchInterrupt::seen;
   const std::int64_t before = trainer->steps_done();
+  const bool validates = trainer->options().validation > 0;
   const nn::TrainResult result = trainer->run(args.run);
   if (args.json) {
     print_json(result, args.run.out.string());
   } else {
     const std::string trained =
         result.step == before ? "nothing was left to do" : fmt::format("loss {:.4f}", result.loss);
-    fmt::print("step {} of {}: {}, validation loss {:.4f} nats per byte, {:.0f} tokens/s, {}; checkpoint in {}\n",
-               result.step, result.steps, trained, result.validation_loss, result.tokens_per_second,
-               nn::format_duration(result.seconds), args.run.out.string());
+    const std::string validated =
+        validates ? fmt::format("validation loss {:.4f} nats per byte, ", result.validation_loss) : "";
+    fmt::print("step {} of {}: {}, {}{:.0f} tokens/s, {}; checkpoint in {}\n", result.step, result.steps, trained,
+               validated, result.tokens_per_second, nn::format_duration(result.seconds), args.run.out.string());
   }
   std::fflush(stdout);
   if (result.interrupted) {
-    nn::tell(stderr, fmt::format("interrupted; go on with: coda train --resume --out {}\n", args.run.out.string()));
+    nn::tell(stderr,
+             fmt::format("interrupted; go on with: coda train --resume --out {}\n", quoted(args.run.out.string())));
     CatchInterrupt::end_process();
   }
-  if (result.step > before) require_finite(result);
+  if (result.step > before || validates) require_finite(result);
 }
 
 void run(Arguments args) {
@@ -138,6 +154,13 @@ void run(Arguments args) {
     if (args.train.data.empty()) throw CLI::RequiredError("--data");
     if (args.train.steps == 0 && args.minutes == 0) {
       throw CLI::ValidationError("--steps", "expected --steps or --minutes, or both");
+    }
+  }
+  if (!args.resume) {
+    try {
+      args.train.check();
+    } catch (const Error& error) {
+      throw CLI::ValidationError(error.what());
     }
   }
   train(args);

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "coda/core/error.h"
-#include "coda/nn/json.h"
+#include "coda/core/json.h"
 #include "coda/nn/names.h"
 
 namespace coda::nn {

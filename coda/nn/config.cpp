@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "coda/core/error.h"
+#include "coda/core/json.h"
 #include "coda/nn/file.h"
-#include "coda/nn/json.h"
 
 namespace coda::nn {
 namespace {
@@ -80,10 +80,6 @@ class Fields {
       wrong(key, "an integer from 1 to 2^31 - 1", value);
     }
     return value.get<std::int64_t>();
-  }
-  static std::string shown(const json& value) {
-    std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-    return text.size() <= 120 ? text : text.substr(0, 117) + "...";
   }
 
   const json& object_;

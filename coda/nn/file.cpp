@@ -29,6 +29,21 @@ constexpr std::string_view kTemporary = ".tmp";  // behind the file's name and e
 
 std::string message(int error) { return std::generic_category().message(error); }
 
+/// Where a write to `path` goes: a symbolic link stays, and what it names is replaced. Nothing but a file is.
+std::filesystem::path written_by(std::filesystem::path path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (int links = 0; fs::is_symlink(fs::symlink_status(path, error)); ++links) {
+    if (links == 40) fail_io("write", path, message(ELOOP));
+    const fs::path to = fs::read_symlink(path, error);
+    if (error) fail_io("write", path, error.message());
+    path = folder_of(path) / to;  // `to` alone, if it is absolute
+  }
+  const fs::file_status there = fs::status(path, error);
+  if (fs::exists(there) && !fs::is_regular_file(there)) fail_io("write", path, "expected a regular file or none");
+  return path;
+}
+
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
@@ -70,7 +85,7 @@ std::string read_text(const std::filesystem::path& path) {
   return text;
 }
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(written_by(std::move(path))) {
   remove_abandoned();
   // Not by mkostemp: its files are the owner's alone, and asking for the umask changes it for a moment, for all
   // threads.

@@ -33,7 +33,8 @@ std::string read_text(const std::filesystem::path& path);
 
 /// Writes `path` by way of a temporary file beside it: until `commit`, and after any error (a full disk, say), the old
 /// file is untouched; after it the new one is whole, also across a power cut. Without `commit` the temporary is
-/// removed; that of a process that was killed goes when the file is next written.
+/// removed; that of a process that was killed goes when the file is next written. Where `path` is a symbolic link, what
+/// it names is written, and the link stays. Throws Error(io_error), also where something other than a file is there.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);

@@ -3,27 +3,32 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
+#include <system_error>
 
 #include "coda/core/error.h"
 
 namespace coda::nn {
 
 TrainLog::TrainLog(const std::filesystem::path& file, std::int64_t done) : path_(file), lock_(file.parent_path()) {
-  std::string kept;
-  if (done > 0) {
-    std::ifstream in(file);
+  std::error_code ignored;  // what cannot be looked at is there
+  if (done > 0 && std::filesystem::symlink_status(file, ignored).type() != std::filesystem::file_type::not_found) {
+    std::istringstream in(read_text(file));
     for (std::string line; std::getline(in, line);) {
       const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
       if (entry.is_object() && entry.contains("step") && entry["step"].is_number_integer() && entry["step"] <= done) {
-        kept += line + '\n';
+        kept_ += line + '\n';
       }
     }
   }
-  AtomicFile whole(file);
-  whole.write(kept);
+}
+
+void TrainLog::begin() {
+  AtomicFile whole(path_);
+  whole.write(kept_);
   whole.commit();
-  out_.open(file, std::ios::app);
+  out_.open(path_, std::ios::app);
 }
 
 void TrainLog::write(std::string_view line) {

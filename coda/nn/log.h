@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <string_view>
 
 #include "coda/nn/file.h"
@@ -12,16 +13,19 @@ namespace coda::nn {
 
 class TrainLog {
  public:
-  /// Continues the log after step `done`: lines of later steps, which a run wrote after its last checkpoint, go. Its
-  /// folder is held as FolderLock does.
+  /// Continues the log after step `done` (0: a new one). Its folder is held as FolderLock does; nothing is written yet.
+  /// Throws Error(io_error) if a log is there that cannot be read.
   TrainLog(const std::filesystem::path& file, std::int64_t done);
 
-  /// One JSON object. Throws Error(io_error) when it cannot be written.
+  /// Writes the lines up to step `done`: those of later steps, which a run wrote after its last checkpoint, go.
+  void begin();
+  /// One JSON object, once it has begun. Throws Error(io_error) when it cannot be written.
   void write(std::string_view line);
 
  private:
   std::filesystem::path path_;
   FolderLock lock_;
+  std::string kept_;
   std::ofstream out_;
 };
 

@@ -77,11 +77,12 @@ void TrainOptions::check() const {
   const std::string path = fs::absolute(data, ignored).string();
   require(is_utf8(path), "data", "a path in UTF-8", path);
   constexpr std::int64_t limit = 1 << 20;
-  require(steps >= 0, "steps", "at least 0", steps);
   require(batch >= 1 && batch <= limit, "batch", "a number from 1 to 2^20", batch);
   require(seq >= 1 && seq <= limit, "seq", "a number from 1 to 2^20", seq);
   require(seq <= model.max_positions, "seq", "at most the model's max_positions", seq);
   require(accumulation >= 1 && accumulation <= limit, "accumulation", "a number from 1 to 2^20", accumulation);
+  require(steps >= 0 && steps <= most_steps(), "steps", fmt::format("a number from 0 to {}", most_steps()).c_str(),
+          steps);
   require(std::isfinite(rate) && rate > 0, "rate", "a positive number", rate);
   require(rate_floor >= 0 && rate_floor <= rate, "rate_floor", "a number from 0 to the rate", rate_floor);
   require(warmup >= 0, "warmup", "at least 0", warmup);
@@ -153,6 +154,10 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& folder, const fs::path&
                             expected, got));
   }
   trainer->done_ = load_training(folder, *trainer->optimiser_).step;
+  if (trainer->done_ > options.steps) {
+    throw Error(Status::invalid_argument, fmt::format("resume: step: expected at most the run's {} steps, got {}",
+                                                      options.steps, trainer->done_));
+  }
   return trainer;
 }
 
@@ -222,7 +227,8 @@ TrainResult Trainer::run(const RunOptions& run) {
   const std::int64_t first = done_;
   const std::int64_t end =
       run.stop_after > 0 ? done_ + std::min(options_.steps - done_, run.stop_after) : options_.steps;
-  // Opened once a step is done: a run that cannot make one leaves an older checkpoint and its log as they were.
+  // Held once a step is done, and begun once that is saved: a run that can do neither leaves an older checkpoint and
+  // its log as they were.
   std::optional<TrainLog> log;
   TrainResult result{done_, options_.steps, std::numeric_limits<double>::quiet_NaN()};
   Progress progress("train", options_.steps, first, run.progress);
@@ -255,12 +261,15 @@ TrainResult Trainer::run(const RunOptions& run) {
             fmt::format("step {:5}  loss {:.4f}  validation loss {:.4f}", done_, s.loss, result.validation_loss));
       }
     }
-    log->write(line.dump());
     // After the first step, too: a folder that cannot be written is known before an hour is spent.
-    if (last || done_ == first + 1 || now() - saved >= run.save_seconds) {
+    const bool begins = done_ == first + 1, saves = last || begins || now() - saved >= run.save_seconds;
+    if (begins) {
       save(run.out);
-      saved = now();
+      log->begin();
     }
+    log->write(line.dump());
+    if (saves && !begins) save(run.out);
+    if (saves) saved = now();
     paused += now() - pause;
     progress.update_training(done_, s.loss, (done_ - first) * options_.tokens_per_step());
   }
@@ -269,6 +278,7 @@ TrainResult Trainer::run(const RunOptions& run) {
     result.validation_loss = validation_loss();
     log.emplace(run.out / "log.jsonl", first);
     save(run.out);
+    log->begin();
   }
   result.step = done_;
   result.seconds = now() - begin;

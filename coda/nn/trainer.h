@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,8 @@ struct TrainOptions {
   /// Throws an Error naming the option.
   void check() const;
   std::int64_t tokens_per_step() const { return batch * seq * accumulation; }
+  /// Every token of a run has a number.
+  std::int64_t most_steps() const { return std::numeric_limits<std::int64_t>::max() / tokens_per_step(); }
   DataOptions data_options() const { return {batch, seq, validation, seed}; }
   CosineSchedule schedule() const { return {rate, rate_floor, std::min(warmup, steps / 4 + (steps % 4 != 0)), steps}; }
   Metadata to_metadata() const;

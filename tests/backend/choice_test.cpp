@@ -269,6 +269,9 @@ TEST(TheTable, RefusesABrokenFileNamingTheMemberAndStaysAsItWas) {
   refuses(with("band", 0), {"records[1].band"});
   refuses(with("band", nullptr), {"records[1].band", "got null"});
   refuses(with("along", "k"), {"records[1].along", "one of m n"});
+  const std::string open(200'000, '['), close(200'000, ']');
+  refuses("{\"device\": " + open + close + "}", {"JSON"});
+  refuses(with("layout", std::string(4000, 't')), {"nt nn tn", "ttt..."});
   refuses(with("ms", 0), {"records[1].ms", "above 0"});
   refuses(with("rule_ms", "fast"), {"records[1].rule_ms"});
   json without = record(8, 8, 8);

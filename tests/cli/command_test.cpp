@@ -73,6 +73,7 @@ TEST(CodaUsage, WithoutSubcommandOrWithAnUnknownOneExitsWith2) {
 TEST(CodaUsage, UnknownOptionIsNamed) {
   expect_usage_error({"verify", "--frobnicate"}, {"--frobnicate", "Try: coda verify --help"});
   expect_usage_error({"info", "--frobnicate"}, {"--frobnicate"});
+  expect_usage_error({"--frobnicate"}, {"`--frobnicate`", "subcommand"});
 }
 
 TEST(CodaUsage, WrongValueTellsWhatWasExpected) {

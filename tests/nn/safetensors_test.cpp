@@ -257,6 +257,33 @@ TEST(AtomicFile, TemporariesOfKilledProcessesGoAndThoseInUseStay) {
   EXPECT_EQ(coda::testing::count_files(scratch.path()), 4u);
 }
 
+TEST(AtomicFile, WritesWhatALinkNamesAndNothingButFiles) {
+  namespace fs = std::filesystem;
+  Scratch scratch;
+  fs::create_directory(scratch / "there");
+  scratch.write("there/f", "old");
+  fs::create_symlink("there/f", scratch / "link");
+  fs::create_symlink(scratch / "there" / "new", scratch / "dangling");
+  for (const char* name : {"link", "dangling"}) {
+    coda::nn::AtomicFile file(scratch / name);
+    file.write("new");
+    file.commit();
+    EXPECT_TRUE(fs::is_symlink(scratch / name)) << name;
+  }
+  EXPECT_EQ(coda::testing::slurp(scratch / "there" / "f"), "new");
+  EXPECT_EQ(coda::testing::slurp(scratch / "there" / "new"), "new");
+  EXPECT_EQ(coda::testing::count_files(scratch / "there"), 2u);
+
+  const auto refuse = [&](const char* name, const char* cause) {
+    expect_error(Status::io_error, [&] { coda::nn::AtomicFile file(scratch / name); }, name, cause);
+  };
+  fs::create_symlink("loop", scratch / "loop");
+  refuse("loop", "Too many levels");
+  ASSERT_EQ(::mkfifo((scratch / "pipe").c_str(), 0600), 0);
+  refuse("pipe", "expected a regular file or none");
+  refuse("there", "expected a regular file or none");
+}
+
 TEST(Safetensors, FilesThatCannotBeOpenedAreNamed) {
   Scratch scratch;
   expect_error(Status::io_error, [&] { SafetensorsFile file(scratch / "none"); }, "none", "No such file");

@@ -229,15 +229,15 @@ TEST(Training, MeasuringItsSpeedLeavesNoTrace) {
 
 TEST(Training, TheLargestNumbersOfStepsAreNumbers) {
   const Scratch scratch;
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), most);
+  TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 0);
+  options.steps = options.most_steps();
   EXPECT_EQ(options.schedule().warmup, options.warmup);
   Trainer long_run(options);
   EXPECT_EQ(long_run.run(quiet(scratch / "out", 1)).step, 1);
   options.steps = 2;
   Trainer run(options);
   run.step();
-  EXPECT_EQ(run.run(quiet(scratch / "out", most)).step, 2);
+  EXPECT_EQ(run.run(quiet(scratch / "out", std::numeric_limits<std::int64_t>::max())).step, 2);
 }
 
 TEST(Training, AnInterruptLeavesACheckpointThatCanBeResumed) {
@@ -300,6 +300,44 @@ TEST(Training, AFullDiskKeepsTheOldCheckpoint) {
   EXPECT_EQ(Trainer::resume(scratch / "out")->steps_done(), 3);
 }
 
+TEST(Training, ARunThatCannotBeSavedLeavesTheLogOfTheOlderOne) {
+  const Scratch scratch;
+  TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 6);
+  Trainer(options).run(quiet(scratch / "out", 3));
+  const std::string log = slurp(scratch / "out" / "log.jsonl");
+  options.seed = 8;
+  Trainer other(options);
+  {
+    const testing::FullDisk full(20000);
+    expect_error(Status::io_error, [&] { other.run(quiet(scratch / "out")); }, "model.safetensors");
+  }
+  EXPECT_EQ(slurp(scratch / "out" / "log.jsonl"), log);
+  Trainer::resume(scratch / "out")->run(quiet(scratch / "out"));
+  EXPECT_EQ(log_of(scratch / "out").size(), 6U);
+}
+
+TEST(TrainingErrors, ALogThatCannotBeReadIsNotReplaced) {
+  const Scratch scratch;
+  Trainer(small_run(scratch.write("text.txt", rhyme(9000)), 6)).run(quiet(scratch / "out", 3));
+  std::filesystem::remove(scratch / "out" / "log.jsonl");
+  std::filesystem::create_directory(scratch / "out" / "log.jsonl");
+  const auto resumed = Trainer::resume(scratch / "out");
+  expect_error(Status::io_error, [&] { resumed->run(quiet(scratch / "out")); }, "log.jsonl", "regular file");
+  EXPECT_EQ(read_training(scratch / "out").step, 3);
+}
+
+TEST(TrainingErrors, AStepBehindTheEndOfTheRunIsRefused) {
+  const Scratch scratch;
+  Trainer(small_run(scratch.write("text.txt", rhyme(9000)), 4)).run(quiet(scratch / "out", 2));
+  const auto file = scratch / "out" / "training.safetensors";
+  std::string state = slurp(file);
+  const std::string two = "\"step\":\"2\"", five = "\"step\":\"5\"";
+  ASSERT_NE(state.find(two), std::string::npos);
+  state.replace(state.find(two), two.size(), five);
+  scratch.write("out/training.safetensors", state);
+  expect_error(Status::invalid_argument, [&] { Trainer::resume(scratch / "out"); }, "resume: step", "got 5");
+}
+
 TEST(TrainingErrors, AnotherTextThanTheRunBeganWith) {
   const Scratch scratch;
   const auto text = scratch.write("text.txt", rhyme(9000));
@@ -326,6 +364,7 @@ TEST(TrainingErrors, NameTheOption) {
     expect_error(Status::invalid_argument, [&] { Trainer trainer(options); }, option, got);
   };
   refused([](TrainOptions& o) { o.steps = -1; }, "steps", "-1");
+  refused([](TrainOptions& o) { o.steps = o.most_steps() + 1; }, "steps", "a number from 0 to");
   refused([](TrainOptions& o) { o.batch = 0; }, "batch", "got 0");
   constexpr std::int64_t large = (1 << 20) + 1;
   refused([](TrainOptions& o) { o.batch = large; }, "batch", "got 1048577");

@@ -13,6 +13,7 @@
 
 #include "coda/backend/sm90/config.h"
 #include "coda/core/error.h"
+#include "coda/core/json.h"
 
 namespace coda::sm90 {
 
@@ -80,9 +81,7 @@ class Reader {
   }
   [[noreturn]] void fail(const std::string& name, const std::string& expected) const {
     const auto at = object_.is_object() ? object_.find(name) : object_.end();
-    const std::string got = name.empty()          ? std::string(object_.type_name())
-                            : at == object_.end() ? "none"
-                                                  : at->dump(-1, ' ', false, json::error_handler_t::replace);
+    const std::string got = name.empty() ? std::string(object_.type_name()) : at == object_.end() ? "none" : shown(*at);
     throw Error(Status::invalid_argument,
                 where_ + (name.empty() ? "" : "." + name) + ": expected " + expected + ", got " + got);
   }
@@ -219,7 +218,7 @@ Choice Rule::operator()(std::int64_t m, std::int64_t n, std::int64_t k, const Ch
 }
 
 void Table::add(const std::string& text, const std::string& origin) {
-  const json document = json::parse(text, nullptr, false);
+  const json document = parse_json(text);
   if (document.is_discarded()) throw Error(Status::invalid_argument, origin + ": expected a JSON file of `coda tune`");
   const Reader file(document, origin);
   const std::string device = file.string("device");

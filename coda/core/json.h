@@ -2,9 +2,10 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
-namespace coda::nn {
+namespace coda {
 
 /// The document; a discarded value where the text is none, or is nested deeper than any of ours: what one does with a
 /// value (a copy, a dump) recurses.
@@ -19,4 +20,10 @@ inline nlohmann::json parse_json(std::string_view text) {
   return deep ? nlohmann::json(nlohmann::json::value_t::discarded) : root;
 }
 
-}  // namespace coda::nn
+/// A value as a message shows it: no longer than a line, and in UTF-8 whatever its bytes.
+inline std::string shown(const nlohmann::json& value) {
+  std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return text.size() <= 120 ? text : text.substr(0, 117) + "...";
+}
+
+}  // namespace coda
