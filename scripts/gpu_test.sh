@@ -219,7 +219,8 @@ for name in "${jobs[@]}"; do
     continue
   fi
   [[ $good == yes ]] || grep -vE -m 40 '^Running|^Note|^hash: |^$' "$log" || true
-  grep -qE '^\[=+\].* ran\.' "$log" || broken+=("$name") # it ended before its summary
+  # It ended before its summary, or badly after one that tells of no failure.
+  { grep -qE '^\[=+\].* ran\.' "$log" && { [[ $good == yes ]] || grep -q '^\[  FAILED  \]' "$log"; }; } || broken+=("$name")
   ran=$((ran + $(count '=+' "$log"))) passed=$((passed + $(count '  PASSED  ' "$log")))
   skipped=$((skipped + $(count '  SKIPPED ' "$log")))
 done

@@ -487,6 +487,26 @@ TEST_F(Explain, SaysWhyNoFusedKernelTakesACall) {
   expect_unfused(of("gemm_rms_qknorm_rope", 8192, 8192, 8192, Layout::nt, DType::bf16, 96), "not 96");
 }
 
+TEST_F(Explain, AsksTheRuleForTheChipByWhoseTableACallGoes) {
+  // Of no table; slower memory than a rule for the nearest one's takes, which calls are chosen by.
+  const Chip between{kSms, 4022}, nearest = table().nearest(between);
+  ASSERT_NE(between.has_fast_memory(), nearest.has_fast_memory());
+  int fused = 0;
+  for (const FusedProgram& p : kFusedPrograms) {
+    const Layout layout = p.nt ? Layout::nt : Layout::nn;
+    for (const std::int64_t m : {256, 1048, 30000}) {
+      const Choice choice =
+          choose(table().part(measured_as(p.name), layout), p.rule, p.configurations, m, 10248, 9000, between);
+      const Choice called =
+          choose(table().part(measured_as(p.name), layout), p.rule, p.configurations, m, 10248, 9000, nearest);
+      const Choice told = explain(p.name, DType::bf16, layout, m, 10248, 9000, 64, between).choice;
+      EXPECT_EQ(told, called) << p.name << ", M = " << m;
+      fused += choice != called;
+    }
+  }
+  EXPECT_GT(fused, 0) << "nothing tells the two chips apart";
+}
+
 TEST_F(Explain, TellsTheRuleForAShapeThatWasNotMeasured) {
   const Explanation x = of("gemm_rms_reglu", 8191, 8184, 8000);
   EXPECT_EQ(x.choice, (Rule{.few_rows = 1, .lean = 2}(8191, 8184, 8000, kH200)));

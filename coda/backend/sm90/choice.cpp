@@ -319,7 +319,8 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
 
   const Rule& rule = fused->rule;
   const auto part = table().part(measured_as(program), layout);
-  x.entry = find(part, table().nearest(device), m, n, k);
+  const Chip chip = table().nearest(device);  // as `choose` is asked
+  x.entry = find(part, chip, m, n, k);
   if (x.entry && x.entry->choice.config >= fused->configurations) x.entry = nullptr;
   if (x.entry) {
     const Entry& e = *x.entry;
@@ -330,10 +331,10 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
     x.splits_k = x.choice.way == Way::fused && x.choice.config == rule.few_rows;
     return x;
   }
-  x.choice = rule(m, n, k, device);
+  x.choice = rule(m, n, k, chip);
   x.splits_k = x.choice.way == Way::fused && x.choice.config == rule.few_rows;
   const std::string tiles = number(rule.tile_m) + " x " + number(rule.tile_n) + " tiles";
-  const std::string count = number(device.multiprocessors) + " multiprocessors";
+  const std::string count = number(chip.multiprocessors) + " multiprocessors";
   x.why = "not measured; the rule: ";
   if (rule.few_rows >= 0) {
     x.why += "configuration " + number(rule.few_rows) + ", which splits K, " +
@@ -343,11 +344,11 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
   }
   x.why += "configuration 0 from " + number(Rule::kFewRows + 1) + " rows on, where " + tiles +
            " fill three quarters of the " + count + "; else unfused";
-  if (rule.lean >= 0 && rule.lean_k(device) < LeanFrom::kNever) {
+  if (rule.lean >= 0 && rule.lean_k(chip) < LeanFrom::kNever) {
     x.why += "; for much work configuration " + number(rule.lean) +
-             (device.has_fast_memory() ? ", which draws less power," : ", which reads less memory,") +
-             " from K = " + number(rule.lean_k(device)) + " and M N K = 2^" +
-             number(std::countr_zero(static_cast<std::uint64_t>(Rule::much_work(device)))) + " on, with at least " +
+             (chip.has_fast_memory() ? ", which draws less power," : ", which reads less memory,") +
+             " from K = " + number(rule.lean_k(chip)) + " and M N K = 2^" +
+             number(std::countr_zero(static_cast<std::uint64_t>(Rule::much_work(chip)))) + " on, with at least " +
              number(Rule::kManyTiles) + " tiles of " + number(2 * rule.tile_m) + " x " + number(rule.tile_n) +
              " for each multiprocessor";
   }

@@ -7,7 +7,8 @@
 // (Waiting for the average keeps only those in front together: one of 66 may fall 66 steps behind before it tells.)
 //
 // Only speed depends on what is counted here, never a result: a count that is wrong (of a launch that failed, of one
-// graph that runs twice at a time), or clusters that are not there yet, cost a cluster one wait of some 20 us.
+// graph that runs twice at a time, whose counts may stay wrong), or clusters that are not there yet, cost a cluster one
+// wait of some 20 us.
 #pragma once
 
 #include "coda/backend/sm90/config.cuh"

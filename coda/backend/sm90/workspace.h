@@ -8,8 +8,9 @@ namespace coda::sm90 {
 /// Memory of the current device that belongs to the work on `stream` from construction to destruction: kernels launched
 /// in between may use it, and what runs on the stream afterwards may get the same addresses. It comes from a pool that
 /// the library keeps for each device and never gives back, so that after the first use neither the driver allocates
-/// nor the host waits. Inside of a stream capture it becomes a node of the graph. Throws Error(device_error), named
-/// `op`, if there is not enough memory. 256-byte aligned; null if `bytes` is 0.
+/// nor the host waits. Inside of a stream capture it becomes a node of the graph (which CUDA refuses in the body of a
+/// conditional one). Throws Error(device_error), named `op`, if there is not enough memory. 256-byte aligned; null if
+/// `bytes` is 0.
 class Workspace {
  public:
   Workspace() = default;
