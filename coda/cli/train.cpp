@@ -135,6 +135,13 @@ void run(Arguments args) {
   }
   args.train.model.max_positions = args.train.seq;
   if (args.train.rate_floor == -1) args.train.rate_floor = args.train.rate / 10;
+  if (!args.resume) {
+    try {
+      args.train.check();
+    } catch (const Error& error) {
+      throw CLI::ValidationError(error.what());
+    }
+  }
   if (args.compare > 0) {
     if (args.train.data.empty()) throw CLI::RequiredError("--data");
     const std::filesystem::path out = args.run.out / "comparison.json";
@@ -154,13 +161,6 @@ void run(Arguments args) {
     if (args.train.data.empty()) throw CLI::RequiredError("--data");
     if (args.train.steps == 0 && args.minutes == 0) {
       throw CLI::ValidationError("--steps", "expected --steps or --minutes, or both");
-    }
-  }
-  if (!args.resume) {
-    try {
-      args.train.check();
-    } catch (const Error& error) {
-      throw CLI::ValidationError(error.what());
     }
   }
   train(args);

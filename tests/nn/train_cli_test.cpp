@@ -294,6 +294,7 @@ TEST_F(TrainCommand, BadArgumentsAreErrors) {
   expect_failure(2, "train --resume --seed 3 --out " + path("out"), {"--seed", "--resume"});
   expect_failure(2, "train" + data() + " --dtype fp8 --steps 2 --out " + path("out"), {"--dtype", "fp8"});
   expect_failure(2, "train" + data() + " --kv-heads 3 --steps 2 --out " + path("out"), {"kv_heads", "got 3"});
+  expect_failure(2, "train" + data() + " --kv-heads 3 --compare-unfused 2", {"kv_heads", "got 3"});
   for (const char* minutes : {"-1", "nan", "inf"}) {
     expect_failure(2, "train" + data() + model() + "--out " + path("out") + " --minutes " + minutes,
                    {"--minutes", "expected a number of at least 0", minutes});
