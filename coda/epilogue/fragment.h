@@ -45,6 +45,14 @@ CODA_FN auto map(const F& f, const A& a, const B&... b) {
   return out;
 }
 
+/// x, but 0 where w is 0, whatever x is there: for a factor w that stands for "does not count".
+struct WhereNonzero {
+  template <class S>
+  CODA_FN S operator()(S x, S w) const {
+    return select(abs(w) <= S(0), S(0), x);
+  }
+};
+
 #define CODA_FRAGMENT_OPERATOR(op)                                                                                 \
   template <AnyFragment A, AnyFragment B>                                                                          \
   CODA_FN auto operator op(const A& a, const B& b) {                                                               \
@@ -162,17 +170,20 @@ CODA_FN auto pairwise(const Fragment<S, N, W>& in, const Fragment<S, N, W>& w, c
   return out;
 }
 
-/// Rotation of a pair by the angle whose (cos, sin) is (c, s); its transpose is RotateBack.
+/// Rotation of a pair by the angle whose (cos, sin) is (c, s); its transpose is RotateBack. Where s is 0 each is scaled
+/// alone: an infinity beside a column that passes through would make it NaN.
 struct Rotate {
   template <class S>
   CODA_FN Pair<S> operator()(S x, S y, S c, S s) const {
-    return {x * c - y * s, x * s + y * c};
+    const auto alone = abs(s) <= S(0);
+    return {select(alone, x * c, x * c - y * s), select(alone, y * c, x * s + y * c)};
   }
 };
 struct RotateBack {
   template <class S>
   CODA_FN Pair<S> operator()(S x, S y, S c, S s) const {
-    return {x * c + y * s, y * c - x * s};
+    const auto alone = abs(s) <= S(0);
+    return {select(alone, x * c, x * c + y * s), select(alone, y * c, y * c - x * s)};
   }
 };
 

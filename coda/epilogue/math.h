@@ -183,12 +183,13 @@ CODA_FN Simd<float, N> copysign(Simd<float, N> magnitude, Simd<float, N> sign) {
 template <class T, int N>
 CODA_FN Simd<T, N> reciprocal(Simd<T, N> x) {
 #if defined(__AVX512F__)
-  // A third of the time of a division: 14 bits and a Newton step; where that gives NaN (0 and infinity) the estimate is
-  // exact already.
+  // A third of the time of a division: 14 bits and a Newton step. Where the estimate is infinite or 0 (of 0, of what is
+  // so small that its reciprocal overflows, of infinity) the step would give NaN: it is right already, and e is -inf or
+  // NaN.
   if constexpr (std::is_same_v<T, float> && N == 16) {
     const __m512 r = _mm512_maskz_rcp14_ps(0xffff, x.v);
     const __m512 e = _mm512_fnmadd_ps(x.v, r, _mm512_set1_ps(1.f));
-    return Simd<T, N>(_mm512_mask3_fmadd_ps(e, r, r, _mm512_cmp_ps_mask(e, e, _CMP_ORD_Q)));
+    return Simd<T, N>(_mm512_mask3_fmadd_ps(e, r, r, _mm512_cmp_ps_mask(e, _mm512_set1_ps(-1.f), _CMP_GT_OQ)));
   }
 #endif
   return Simd<T, N>(T(1)) / x;

@@ -232,7 +232,7 @@ void head_backward(const BlockPostBackward& args, const HeadMemory& memory) {
                   .logit_sum = logit_sum,
                   .target = target,
                   .target_logit = hit,
-                  .vocabulary = vocabulary,
+                  .vocabulary = std::max<std::int64_t>(vocabulary, 1),  // without one all rows are ignored
                   .options = args.options,
                   .lse = lse,
                   .loss = part_of(args.loss, first, rows),
@@ -325,7 +325,7 @@ void block_post(const BlockPost& args) {
                 .logit_sum = memory.logit_sum,
                 .target = args.target,
                 .target_logit = memory.target_logit,
-                .vocabulary = s.vocabulary,
+                .vocabulary = std::max<std::int64_t>(s.vocabulary, 1),  // without one all rows are ignored
                 .options = args.options,
                 .lse = args.lse,
                 .loss = args.loss,

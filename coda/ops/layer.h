@@ -6,10 +6,10 @@
 //                -> down + residual + partial norm -> finalize -> next QKV + scale + RoPE
 //   block_post   the same up to the final norm, then cross-entropy without logits
 //
-// Sizes: M tokens, H hidden, F width after the gated activation, Q = q heads x head_dim (what attention gives),
-// W = (q + k + v heads) x head_dim, V vocabulary. T is bf16, fp16, fp32 or fp64; "stat" is fp32, or fp64 if T is.
-// Conventions are those of ops.h. Everything is checked before anything runs, and errors name the layer's operation.
-// Nothing waits; on sm90 a call can be captured in a CUDA graph.
+// Sizes: M tokens, H hidden (at least 1), F width after the gated activation, Q = q heads x head_dim (what attention
+// gives), W = (q + k + v heads) x head_dim, V vocabulary. T is bf16, fp16, fp32 or fp64; "stat" is fp32, or fp64 if T
+// is. Conventions are those of ops.h. Everything is checked before anything runs, and errors name the layer's
+// operation. Nothing waits; on sm90 a call can be captured in a CUDA graph.
 //
 // Temporaries live in `workspace` where the caller gives one: 64-byte aligned memory of the backend, of as many bytes
 // as the function `..._workspace_bytes` says, free again when the call's work is done. Else they come from a

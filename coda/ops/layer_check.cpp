@@ -21,7 +21,11 @@ class LayerCheck {
     input(name, m, m.cols);
   }
   void set_tokens(std::int64_t tokens, DType dtype) { shape_.tokens = tokens, shape_.dtype = dtype; }
-  void set_hidden(std::int64_t hidden) { shape_.hidden = hidden; }
+  /// H, the columns of this argument: at least 1, since the norms divide by it.
+  void set_hidden(const char* name, const ConstMatrix& m) {
+    if (m.cols < 1) check_.fail(name, "expected at least 1 column, got {}", m.cols);
+    shape_.hidden = m.cols;
+  }
 
   // ---- matrices and vectors with a row for each token
 
@@ -185,7 +189,7 @@ LayerCheck begin_block(Check& check, const Args& args, const char* stream_name, 
   LayerCheck c(check, args.on);
   c.leads("attended", args.attended);
   check.matrix(stream_name, stream, args.attended.rows, stream.cols, args.attended.dtype);
-  c.set_hidden(stream.cols);
+  c.set_hidden(stream_name, stream);
   c.weights(args.weights, args.attended.cols, args.function);
   return c;
 }
@@ -222,7 +226,7 @@ LayerShape check_layer(Check& check, const BlockPre& args) {
   check.matrix("table", args.table, args.table.rows, args.table.cols, args.table.dtype);
   check.operand("table", args.table);
   check_tokens(check, args.on, args.token, args.token.size, args.table.rows);
-  c.set_hidden(args.table.cols);
+  c.set_hidden("table", args.table);
   c.projection(args.next, args.heads, args.head_eps, args.on);
   c.eps(args.eps);
   c.output("x", args.x, args.table.cols);
@@ -263,7 +267,7 @@ LayerShape check_layer(Check& check, const BlockPost& args) {
 LayerShape check_layer(Check& check, const BlockPreBackward& args) {
   LayerCheck c(check, args.on);
   c.leads("x", args.x);
-  c.set_hidden(args.x.cols);
+  c.set_hidden("x", args.x);
   c.input("rstd", args.rstd);
   c.projection(args.next, args.heads, args.head_eps, args.on);
   c.projected(args.qkv, args.qkv_preact);

@@ -9,7 +9,8 @@
 // pre-activations, gradients) may be overwritten in place by an output of the same shape; nothing else may overlap.
 // Tokens, targets and positions are checked on the CPU. On a device they are not looked at before the kernel runs: one
 // that is out of range is skipped there or gives NaN, and nothing outside of the arguments is read or written.
-// Values below the smallest normal number may be stored as 0 (bf16, where the CPU has instructions for it).
+// bf16 below the smallest normal number may be read as 0 by a product, and stored as 0, where the CPU has instructions
+// for bf16.
 // Formulas are those of the CODA paper (arXiv 2605.19269) unless said otherwise.
 #pragma once
 

@@ -87,7 +87,8 @@ struct QkNormRopeBackward {
   CODA_FN void operator()(Tile& tile, auto) const {
     auto z = tile.load(preact), r = map(Rsqrt{}, tile.load(square));
     auto back = pairwise(tile.load(dy), tile.load(rope), RotateBack{});
-    auto d = r * (back * tile.load(weight) - z * (r * r * tile.load(gz)));
+    auto mean = tile.load(gz);  // 0 of v columns, which have none of the norm's term, infinite or not
+    auto d = r * (back * tile.load(weight) - map(WhereNonzero{}, z, mean) * (r * r * mean));
     tile.store(dz, d);
     tile.reduce(dweight, back * (z * r));
     dot(tile, z, d);

@@ -115,6 +115,13 @@ TEST(SimdMath, HandlesInfinitiesNanZerosAndTheEndsOfTheRange) {
   EXPECT_EQ(lane0(normal(V(-inf)).pdf), 0.f);
   EXPECT_EQ(lane0(rsqrt(V(4.f))), 0.5f);
   EXPECT_EQ(lane0(abs(V(-3.f))), 3.f);
+  EXPECT_TRUE(std::isnan(lane0(reciprocal(V(nan)))));
+  for (const float sign : {1.f, -1.f}) {
+    // 0, and what is so small that its reciprocal is no float; the smallest that has one; infinity.
+    for (const float x : {0.f, 1e-45f, 1e-39f, 2.9e-39f}) EXPECT_EQ(lane0(reciprocal(V(sign * x))), sign * inf) << x;
+    EXPECT_NEAR(lane0(reciprocal(V(sign * 3e-39f))) / (sign * (1 / 3e-39f)), 1, 1e-6);
+    EXPECT_EQ(lane0(reciprocal(V(sign * inf))), 0.f);
+  }
   const Simd<double, kLanes<double>> d(-1.0);
   EXPECT_DOUBLE_EQ(abs(d)[0], 1.0);
   EXPECT_DOUBLE_EQ(exp(d)[0], std::exp(-1.0));

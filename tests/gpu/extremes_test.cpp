@@ -132,6 +132,8 @@ TEST_F(Extremes, InfinitiesAndNaNPropagateAsInFp64) {
                                        "embedding",
                                        "rope_backward",
                                        "gemm_norm_rope",
+                                       "gemm_norm_qknorm_rope",
+                                       "qknorm_rope_backward",
                                        "cast"};
   std::uint64_t seed = 300;
   for (const char* name : kPrograms) {

@@ -57,6 +57,7 @@ TEST(BadInput, OfBlockIsNamed) {
   BadCalls<ops::Block> bad("block", ops::block, [](Case& c) { return block_call(c, numbers(c)); });
   bad.matrix("attended", AT(attended), true, false).matrix("x", AT(x), true, false);
   bad.add("x", "expected shape (4, 8)", [](auto& x) { --x.x.rows; });
+  bad.add("x", "expected at least 1 column, got 0", [](auto& x) { x.x.cols = 0; });
   add_block_weights(bad), add_projection(bad), add_kept(bad);
   add_workspace(bad, ops::block_workspace_bytes(shape()));
   bad.matrix("x_next", AT(x_next), true).vector("rstd_next", AT(rstd_next), true);
@@ -88,6 +89,7 @@ TEST(BadInput, OfBlockPreIsNamed) {
   });
   bad.matrix("table", AT(table), true, false).matrix("x", AT(x), true).vector("rstd", AT(rstd), true);
   bad.matrix("qkv", AT(qkv), true).matrix("qkv_preact", AT(qkv_preact), false);
+  bad.add("table", "expected at least 1 column, got 0", [](auto& x) { x.table.cols = 0; });
   bad.add("token", "expected values in [0, 5)", [](auto& x) { x.table.rows = 5, x.token = x.heads.position; });
   bad.add("eps", "got nan", [](auto& x) { x.eps = std::nan(""); });
   bad.overlap("x", AT(x), AT(table)).overlap("qkv", AT(qkv), AT(x));
@@ -99,6 +101,7 @@ TEST(BadInput, OfBlockPostIsNamed) {
   BadCalls<ops::BlockPost> bad("block_post", ops::block_post,
                                [](Case& c) { return block_post_call(c, numbers(c), true); });
   bad.matrix("attended", AT(attended), true, false).matrix("x", AT(x), true, false);
+  bad.add("x", "expected at least 1 column, got 0", [](auto& x) { x.x.cols = 0; });
   add_block_weights(bad), add_kept(bad);
   bad.vector("head.final_norm", AT(head.final_norm), true).matrix("head.head", AT(head.head), false, false);
   bad.matrix("x_last", AT(x_last), true).vector("rstd_last", AT(rstd_last), true).matrix("h", AT(h), true);
@@ -174,6 +177,7 @@ TEST(BadInput, OfBlockBackwardIsNamed) {
           [](auto& x) { x.dz = Matrix(const_cast<void*>(x.dqkv.data), x.dqkv.dtype, 4, kWidth, x.dqkv.pitch + 1); });
   bad.add("dz", "overlaps the input dx_next",
           [](auto& x) { x.dx_next = Matrix(x.dz.data, x.dz.dtype, 4, 8, x.dz.pitch); });
+  bad.add("x_mid", "expected at least 1 column, got 0", [](auto& x) { x.x_mid.cols = 0; });
   add_block_weights(bad), add_projection(bad), add_block_gradients(bad);
   add_workspace(bad, ops::block_backward_workspace_bytes(shape()));
   bad.add("next_gradients.q_norm", "expected none", [](auto& x) {
@@ -206,6 +210,7 @@ TEST(BadInput, OfBlockPreBackwardIsNamed) {
   bad.matrix("gradients.qkv", AT(gradients.qkv), false);
   bad.add("dtable", "expected dtype fp32", [](auto& x) { x.dtable.dtype = DType::bf16; });
   bad.add("dtable", "expected shape (11, 8)", [](auto& x) { --x.dtable.cols; });
+  bad.add("x", "expected at least 1 column, got 0", [](auto& x) { x.x.cols = 0; });
   bad.add("beta", "got 0.5", [](auto& x) { x.beta = 0.5; });
   bad.overlap("dx", AT(dx), AT(x), 0).overlap("dz", AT(dz), AT(dqkv)).overlap("dtable", AT(dtable), AT(x));
   bad.add("dz", "overlaps the input dx_next",
@@ -248,6 +253,7 @@ TEST(BadInput, OfBlockPostBackwardIsNamed) {
   bad.vector("target", AT(target), true).vector("lse", AT(lse), true).vector("loss", AT(loss), true);
   bad.add("logit_rows", "got -1", [](auto& x) { x.logit_rows = -1; });
   bad.overlap("dx", AT(dx), AT(x_last), 0).overlap("h", AT(h), AT(x_last), 0);
+  bad.add("x_mid", "expected at least 1 column, got 0", [](auto& x) { x.x_mid.cols = 0; });
   add_block_weights(bad), add_block_gradients(bad);
   add_workspace(bad, ops::block_post_backward_workspace_bytes(shape()));
 }

@@ -542,6 +542,29 @@ TEST(Layer, GradientsAreZeroWithBetaZeroAndNoTokens) {
   }
 }
 
+/// All targets are ignored then: the loss is 0, and nothing comes back from it.
+TEST(Layer, AnEmptyVocabularyIsNoError) {
+  const LayerDims d{.m = 4, .hidden = 8, .ffn = 8, .heads = {2, 1, 1, 4}, .vocab = 5};
+  for (const double smoothing : {0.0, 0.1}) {
+    Case c = layer_case(DType::bf16, d, base_seed()), plain = layer_case(DType::bf16, d, base_seed());
+    LayerNumbers x(c.random, d, DType::bf16);
+    x.target.assign(4, LayerNumbers::kIgnore), x.head = Mat(0, d.hidden);
+    ops::BlockPost call = block_post_call(c, x, true);
+    call.options.label_smoothing = smoothing;
+    ops::block_post(call);
+    ops::block_post(block_post_call(plain, x, false));
+    for (const char* name : {"x_last", "h"}) EXPECT_EQ(check_exact(name, c.got(name), plain.got(name)), "");
+    EXPECT_EQ(check_exact("loss", c.got("loss"), Mat(4, 1)), "");
+    Case back = layer_case(DType::bf16, d, base_seed());
+    Gradients g{back, DType::fp32, Gradients::zeros};
+    ops::BlockPostBackward backward = block_post_backward_call(back, x, call, g);
+    backward.options.ignore_index = LayerNumbers::kIgnore, backward.options.label_smoothing = smoothing;
+    ops::block_post_backward(backward);
+    EXPECT_EQ(check_exact("dx", back.got("dx"), Mat(4, d.hidden)), "");
+    for (const auto& [name, before] : g.start) EXPECT_EQ(check_exact(name, back.got(name), before), "");
+  }
+}
+
 TEST(Layer, TrafficAndBytesSavedFollowFromTheShape) {
   const LayerDims d{.m = 64, .hidden = 32, .ffn = 48, .heads = {2, 1, 1, 16}, .vocab = 5};
   Case c = layer_case(DType::bf16, d, base_seed());

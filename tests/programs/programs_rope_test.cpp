@@ -220,6 +220,58 @@ TEST(QkNormRopeBackward, GoesBackThroughTheRotationAndTheNormOfEachHead) {
       std::size(kTypes), 1);
 }
 
+/// Every other column of the v heads infinite: the one beside it, and it itself, come out as they went in.
+TEST(ValueHeads, PassThroughBesideInfinities) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  for (const DType t : kTypes) {
+    for (const reference::Heads& heads : kHeads) {
+      if (heads.v == 0) continue;
+      Case c(t, coda::Layout::nt, 5, heads.width(), 1, 1, false, base_seed());
+      SCOPED_TRACE(c.describe() + " heads of " + std::to_string(heads.dim));
+      const Rope rope = draw_rope(c, heads);
+      const HeadNorm head_norm = draw_head_norm(c, heads);
+      Mat z = c.draw(c.m, c.n);
+      for (std::int64_t m = 0; m < c.m; ++m)
+        for (std::int64_t n = 0; n < c.n; ++n) {
+          z(m, n) = z(0, n);  // what the product below gives
+          if (n >= heads.rotated() && (n + n / 8) % 2 == 0) z(m, n) = n % 3 == 0 ? -kInf : kInf;
+        }
+      const ConstMatrix a = c.in(Mat(c.m, 1, 1)), x = c.in(z);
+      Mat row(c.n, 1);
+      for (std::int64_t n = 0; n < c.n; ++n) row(n, 0) = z(0, n);
+      const ConstMatrix b = c.in(row);
+      const auto passes = [&](const char* name) {
+        const Mat got = c.got(name);
+        for (std::int64_t m = 0; m < c.m; ++m)
+          for (std::int64_t n = 0; n < c.n; ++n) {
+            if (n >= heads.rotated()) ASSERT_EQ(got(m, n), z(m, n)) << name << " at row " << m << ", column " << n;
+            else ASSERT_TRUE(std::isfinite(got(m, n))) << name << " at row " << m << ", column " << n;
+          }
+        c.expect_written(name);
+      };
+      ops::gemm_norm_rope({.a = a, .b = b, .heads = rope.heads, .out = c.out("rope", c.m, c.n)});
+      passes("rope");
+      ops::gemm_norm_qknorm_rope({.a = a,
+                                  .b = b,
+                                  .heads = rope.heads,
+                                  .q_weight = head_norm.q,
+                                  .k_weight = head_norm.k,
+                                  .out = c.out("qknorm_rope", c.m, c.n)});
+      passes("qknorm_rope");
+      ops::rope_backward({.y = x, .dy = x, .heads = rope.heads, .dz = c.out("rope_dz", c.m, c.n)});
+      passes("rope_dz");
+      ops::qknorm_rope_backward({.preact = x,
+                                 .dy = x,
+                                 .heads = rope.heads,
+                                 .q_weight = head_norm.q,
+                                 .k_weight = head_norm.k,
+                                 .dz = c.out("qknorm_rope_dz", c.m, c.n)});
+      passes("qknorm_rope_dz");
+      c.finish();
+    }
+  }
+}
+
 TEST(RotaryTable, IsExactToItsTypeAtAnyPosition) {
   constexpr std::int64_t kPositions = 131'072, kDim = 8;
   for (const double theta : {10000.0, 500000.0}) {
