@@ -8,7 +8,7 @@ JOBS ?= $(shell env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
 VENV := .deps/venv/bin
 CUDA_MINUTES ?= 60
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
-export PATH := $(PATH):/usr/local/cuda/bin
+export PATH := $(PATH):/usr/local/cuda/bin:$(CURDIR)/.deps/cutlass/nvidia/cu13/bin
 
 SOURCES = $(shell find coda tests examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 build = cmake --preset $(1) && cmake --build --preset $(1) -j $(JOBS)
@@ -51,6 +51,7 @@ test-cuda-compile: setup  ## Compile one configuration of each Hopper program, i
 	  cmake --preset cuda-reduced; \
 	  timeout --foreground $(CUDA_MINUTES)m cmake --build --preset cuda-reduced -j $(JOBS); \
 	  scripts/size_report.sh build/cuda-reduced; \
+	  find build/cuda-reduced -name '*.cu.o' -exec scripts/check_waits.py {} +; \
 	else \
 	  echo "no nvcc: the Hopper backend is not compiled"; \
 	fi
@@ -62,6 +63,7 @@ bench: setup  ## Time each program on the CPU against the bare product and the u
 
 gpu-build: setup  ## Build everything with the Hopper backend
 	@$(call build,cuda)
+	@scripts/check_waits.py build/cuda/coda
 
 gpu-test: setup  ## Run everything that tests the Hopper backend on this machine's GPU; one total at the end
 	@scripts/gpu_test.sh

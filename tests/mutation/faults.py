@@ -56,6 +56,7 @@ FAULTS = [
     # ---- elementary functions
     (MATH, "low(-87.33654f)", "low(-80.f)", simd),
     (MATH, "high(89.f)", "high(80.f)", simd),
+    (MATH, "_mm512_set1_ps(-1.f), _CMP_GT_OQ", "_mm512_set1_ps(-1.f), _CMP_NLE_UQ", simd),  # of AVX-512
     (MATH, "V p = V(0.008290315f);", "V p = V(0.009290315f);", simd),
     (MATH, "V p = V(0.0013264727f);", "V p = V(0.0023264727f);", simd),
     (MATH, "select(abs(x) < V(0.625f), small, copysign(big, x))", "select(abs(x) < V(0.625f), small, big)", simd),
@@ -97,8 +98,10 @@ FAULTS = [
     # ---- fragments
     (FRAGMENT, "out.v[j] = f(even, odd);", "out.v[j] = f(odd, even);", simd),
     (FRAGMENT, ("out.v[2 * j + 1] = b;", 0), "out.v[2 * j + 1] = a;", simd),
-    (FRAGMENT, "return {x * c - y * s, x * s + y * c};", "return {x * c + y * s, x * s + y * c};", simd),
-    (FRAGMENT, "return {x * c + y * s, y * c - x * s};", "return {x * c + y * s, y * c + x * s};", simd),
+    (FRAGMENT, "x * c - y * s)", "x * c + y * s)", simd),
+    (FRAGMENT, "y * c - x * s)", "y * c + x * s)", simd),
+    (FRAGMENT, ("alone = abs(s) <= S(0);", 0), "alone = abs(s) < S(0);", rope),
+    (FRAGMENT, ("alone = abs(s) <= S(0);", 1), "alone = abs(s) < S(0);", rope),
     (FRAGMENT, "S(d.dx * dy.v[j]), S(d.dy * dy.v[j])", "S(d.dy * dy.v[j]), S(d.dx * dy.v[j])", functions),
     # ---- ports
     (PORTS, "return select(b <= a, a, select(a <= a, b, a));", "return select(b <= a, a, b);", functions),
@@ -275,7 +278,8 @@ FAULTS = [
         backward,
     ),
     ("coda/programs/residual.h", "tile.reduce(dbias, acc);", "tile.reduce(dbias, acc * r);", backward),
-    ("coda/programs/rope.h", "z * (r * r * tile.load(gz))", "z * (r * tile.load(gz))", rope),
+    ("coda/programs/rope.h", "* (r * r * mean)", "* (r * mean)", rope),
+    ("coda/programs/rope.h", "map(WhereNonzero{}, z, mean)", "z", rope),
     ("coda/programs/loss.h", "- smooth - hot * hit;", "- smooth - hot;", loss),
     (
         "coda/programs/loss.h",
@@ -330,6 +334,8 @@ FAULTS = [
     (MEMORY, ("y = arena.matrix(s.dtype, s.tokens, s.ffn);", 0), "y = h;", memory),
     (LAYER, "head_tiles_n(width, args.heads.head_dim, backend)", "tiles_n(width, backend)", layer),
     (LAYER, "  moved(args, a, b);\n", "", layer),
+    (LAYER, "std::max<std::int64_t>(s.vocabulary, 1)", "s.vocabulary", layer),
+    (LAYER, "std::max<std::int64_t>(vocabulary, 1)", "vocabulary", layer),
     (LAYER_CHECK, "shape_.logit_rows = rows;", "", "ops/layer_check.cpp layer_test"),
     # ---- what a call refuses, and what it must not
     (CHECK, "width == other.width && ", "", check),
@@ -338,6 +344,7 @@ FAULTS = [
     (CHECK, "shift < a.width ||", "shift <= a.width ||", check),
     (CHECK, "m.rows > 1 ? m.pitch : m.cols", "m.pitch", check),
     (CHECK, "!m || m.rows <= 0 || m.cols <= 0", "!m", check),
+    (LAYER_CHECK, "if (m.cols < 1)", "if (m.cols < 0)", layer_check),
     (LAYER_CHECK, "(m.rows <= 1 || outputs.pitch == m.pitch)", "true", layer_check),
     (LAYER_CHECK, "gradient(k_norm, g.k_norm, w.k_norm);", "", layer_check),
     (

@@ -148,7 +148,8 @@ CODA_DEVICE void load_words(const void* p, std::uint32_t (&w)[4], bool inside) {
                : "memory");
 }
 /// The same of memory that nothing writes while the kernel runs: not volatile, so that a value which two rows ask for
-/// is read once.
+/// is read once, and free to go ahead of stores, which is 1 % of a product with rotary angles. It must not go ahead of
+/// wait_for_turn: scripts/check_waits.py looks.
 CODA_DEVICE void load_constant_words(const void* p, std::uint32_t (&w)[1], bool inside) {
   asm(CODA_IF "2, 0;\n@p ld.global.nc.b32 %0, [%1];\n}" : "+r"(w[0]) : "l"(p), "r"(int(inside)));
 }
