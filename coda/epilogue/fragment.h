@@ -45,14 +45,6 @@ CODA_FN auto map(const F& f, const A& a, const B&... b) {
   return out;
 }
 
-/// x, but 0 where w is 0, whatever x is there: for a factor w that stands for "does not count".
-struct WhereNonzero {
-  template <class S>
-  CODA_FN S operator()(S x, S w) const {
-    return select(abs(w) <= S(0), S(0), x);
-  }
-};
-
 #define CODA_FRAGMENT_OPERATOR(op)                                                                                 \
   template <AnyFragment A, AnyFragment B>                                                                          \
   CODA_FN auto operator op(const A& a, const B& b) {                                                               \

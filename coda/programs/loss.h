@@ -38,6 +38,14 @@ struct GemmNormLse {
   }
 };
 
+/// x, but 0 where w is 0: a masked logit of -inf, or anything in a row that does not count, adds nothing.
+struct WhereNonzero {
+  template <class S>
+  CODA_FN S operator()(S x, S w) const {
+    return select(abs(w) <= S(0), S(0), x);
+  }
+};
+
 struct Exp {
   template <class S>
   CODA_FN S operator()(S x) const {

@@ -65,6 +65,14 @@ struct RopeBackward {
   }
 };
 
+/// g - z k, and g where k is 0: v columns have none of the norm's term, infinite or not.
+struct MinusProduct {
+  template <class S>
+  CODA_FN S operator()(S g, S z, S k) const {
+    return select(abs(k) <= S(0), g, g - z * k);
+  }
+};
+
 /// The same through the norm of each head: g = R^T dy * w, dz = r (g - n mean(g n)) with n = z r, r = rstd of the head.
 template <class T, class Dot = RmsDot<T>>
 struct QkNormRopeBackward {
@@ -87,8 +95,7 @@ struct QkNormRopeBackward {
   CODA_FN void operator()(Tile& tile, auto) const {
     auto z = tile.load(preact), r = map(Rsqrt{}, tile.load(square));
     auto back = pairwise(tile.load(dy), tile.load(rope), RotateBack{});
-    auto mean = tile.load(gz);  // 0 of v columns, which have none of the norm's term, infinite or not
-    auto d = r * (back * tile.load(weight) - map(WhereNonzero{}, z, mean) * (r * r * mean));
+    auto d = r * map(MinusProduct{}, back * tile.load(weight), z, r * r * tile.load(gz));
     tile.store(dz, d);
     tile.reduce(dweight, back * (z * r));
     dot(tile, z, d);

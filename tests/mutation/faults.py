@@ -278,8 +278,8 @@ FAULTS = [
         backward,
     ),
     ("coda/programs/residual.h", "tile.reduce(dbias, acc);", "tile.reduce(dbias, acc * r);", backward),
-    ("coda/programs/rope.h", "* (r * r * mean)", "* (r * mean)", rope),
-    ("coda/programs/rope.h", "map(WhereNonzero{}, z, mean)", "z", rope),
+    ("coda/programs/rope.h", "r * r * tile.load(gz)", "r * tile.load(gz)", rope),
+    ("coda/programs/rope.h", "select(abs(k) <= S(0), g, g - z * k)", "g - z * k", rope),
     ("coda/programs/loss.h", "- smooth - hot * hit;", "- smooth - hot;", loss),
     (
         "coda/programs/loss.h",
