@@ -57,7 +57,9 @@ std::vector<Row> rows_of(const Arguments& a) {
   auto shapes = parse_shapes(a.shapes);
   if (shapes.empty()) shapes = {{1024, 1024, 1024}, {2048, 2048, 2048}};
   for (const Shape& s : shapes)
-    if (s.n % 2 != 0) throw CLI::ValidationError("--shape", fmt::format("expected an even N, got {}", to_string(s)));
+    if (s.n % 2 != 0)
+      throw CLI::ValidationError(
+          "--shape", fmt::format("expected an even N, for the programs on pairs of columns, got {}", to_string(s)));
 
   std::vector<Row> rows;
   for (const Shape& shape : shapes)
@@ -138,7 +140,13 @@ void bench(const Arguments& a) {
   refuse("--suite", !a.suites.empty(), "sm90");
   refuse("--out", !a.out.empty(), "sm90");
   refuse("--commit", !a.commit.empty(), "sm90");
-  if (a.derivatives) return bench_derivatives(a);
+  if (a.derivatives) {
+    const auto alone = [](const char* option, const auto& values) {
+      if (!values.empty()) throw CLI::ValidationError(option, "expected none with --derivatives");
+    };
+    alone("programs", a.programs), alone("--dtype", a.dtypes), alone("--layout", a.layouts), alone("--shape", a.shapes);
+    return bench_derivatives(a);
+  }
   std::vector<Row> rows = rows_of(a);
   CaseProgress progress("bench", static_cast<std::int64_t>(rows.size()));
   for (std::size_t i = 0; i < rows.size(); ++i) {

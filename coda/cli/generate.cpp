@@ -92,7 +92,8 @@ void add_generate(CLI::App& app) {
       ->add_option("checkpoint", args->checkpoint,
                    "Folder with config.json and model.safetensors (LLaMA or Qwen3, as Hugging Face names them)")
       ->required();
-  auto* prompt = command->add_option("-p,--prompt", args->prompt, "Text to continue; its tokens are its bytes");
+  auto* prompt = command->add_option("-p,--prompt", args->prompt,
+                                     "Text to continue; its tokens are its bytes; default: a newline");
   command->add_option("--ids", args->ids, "Token numbers to continue, by commas, for models with another tokeniser")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -109,6 +110,8 @@ void add_generate(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--top-p", args->options.sample.top_p, "Choose among the fewest whose probabilities reach p")
       ->check(CLI::Range(0.0, 1.0))
+      ->check(
+          [](const std::string& text) { return std::stod(text) > 0 ? "" : "expected a number above 0, got " + text; })
       ->capture_default_str();
   command->add_option("--seed", args->options.sample.seed, "The same seed gives the same text")
       ->transform(whole<std::uint64_t>(0))

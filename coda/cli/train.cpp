@@ -144,6 +144,9 @@ void run(Arguments args) {
   }
   if (args.compare > 0) {
     if (args.train.data.empty()) throw CLI::RequiredError("--data");
+    if (args.train.steps > 0 && args.compare > args.train.steps)
+      throw CLI::ValidationError("--compare-unfused", fmt::format("expected a number from 1 to --steps, {}, got {}",
+                                                                  args.train.steps, args.compare));
     const std::filesystem::path out = args.run.out / "comparison.json";
     if (!args.run.out.empty()) require_writable(out, "--out");
     const nn::Comparison result = nn::compare_with_unfused(
@@ -215,12 +218,13 @@ void add_train(CLI::App& app) {
   option("--validate-every", t.validate_every, "Steps between validations; 0: only at the end");
   option("--seed", t.seed, "Of the weights and the order of the data");
   for (CLI::Option* o : fixed) o->excludes(resume);
-  command
-      ->add_option("--stop-after", args->run.stop_after, "Stop after this many steps, to be resumed; 0: go to the end")
-      ->transform(whole<std::int64_t>(0));
-  command->add_option("--save-seconds", args->run.save_seconds, "Time between checkpoints")
-      ->check(at_least(0))
-      ->capture_default_str();
+  auto* stop = command
+                   ->add_option("--stop-after", args->run.stop_after,
+                                "Stop after this many steps, to be resumed; 0: go to the end")
+                   ->transform(whole<std::int64_t>(0));
+  auto* save = command->add_option("--save-seconds", args->run.save_seconds, "Time between checkpoints")
+                   ->check(at_least(0))
+                   ->capture_default_str();
   command
       ->add_option(
           "--compare-unfused", args->compare,
@@ -228,7 +232,9 @@ void add_train(CLI::App& app) {
           "and in fp32 (or bf16; fewer steps of this second type if --minutes is given and is less), print how they "
           "compare, and leave comparison.json in --out if that is given")
       ->transform(whole<std::int64_t>(1))
-      ->excludes(resume);
+      ->excludes(resume)
+      ->excludes(stop)
+      ->excludes(save);
   add_threads(*command, args->threads);
   command->add_flag("--quiet", args->quiet, "No progress");
   command->add_flag("--json", args->json, "The result as one JSON object");

@@ -160,34 +160,38 @@ struct Extents {
 
 namespace detail {
 
-/// The matrix that a port writes, if it does.
-struct Output {
+/// The matrix that a port reads or writes, if it has one whose shape follows from the call's.
+struct PortMatrix {
   const char* port = "";
   const void* data = nullptr;
   std::int64_t rows = 0, columns = 0, pitch = 0;
 };
 template <class P>
-Output output_of(const P&, const Extents&) {
+PortMatrix matrix_of(const P&, const Extents&) {
   return {};
 }
 template <class T, Width W>
-Output output_of(const TileStore<T, W>& p, const Extents& e) {
+PortMatrix matrix_of(const TileLoad<T, W>& p, const Extents& e) {
+  return {"TileLoad", p.data, e.m, e.n * static_cast<int>(W) / static_cast<int>(Width::Same), p.pitch};
+}
+template <class T, Width W>
+PortMatrix matrix_of(const TileStore<T, W>& p, const Extents& e) {
   return {"TileStore", p.data, e.m, e.n * static_cast<int>(W) / static_cast<int>(Width::Same), p.pitch};
 }
 template <class Op, class Acc>
-Output output_of(const ReduceN<Op, Acc>& p, const Extents& e) {
+PortMatrix matrix_of(const ReduceN<Op, Acc>& p, const Extents& e) {
   return {"ReduceN", p.data, e.m, e.tiles_n, p.pitch};
 }
 template <class Op, class Acc>
-Output output_of(const ReduceM<Op, Acc>& p, const Extents& e) {
+PortMatrix matrix_of(const ReduceM<Op, Acc>& p, const Extents& e) {
   return {"ReduceM", p.data, e.tiles_m, e.n, p.pitch};
 }
 template <class Acc>
-Output output_of(const MomentsN<Acc>& p, const Extents& e) {
+PortMatrix matrix_of(const MomentsN<Acc>& p, const Extents& e) {
   return {"MomentsN", p.mean, e.m, e.tiles_n, p.pitch};
 }
 template <class Acc>
-Output output_of(const OnlineLse<Acc>& p, const Extents& e) {
+PortMatrix matrix_of(const OnlineLse<Acc>& p, const Extents& e) {
   return {"OnlineLse", p.max, e.m, e.tiles_n, p.pitch};
 }
 
@@ -213,7 +217,19 @@ const char* missing_input(const HeadVector<T>& p, const Extents& e) {
 
 }  // namespace detail
 
-/// Throws Error(invalid_argument) if a row of an output does not fit its pitch (one made for other tiles, or too
+/// Throws Error(invalid_argument) if an operand of a product, which has elements, is null or its rows overlap.
+template <class T>
+void check_operand(const char* op, const char* name, const MatrixOf<T>& m) {
+  const auto fail = [&](const std::string& text) {
+    throw Error(Status::invalid_argument, std::string(op) + ": " + name + ": expected " + text);
+  };
+  if (!m.data) fail("a matrix, got a null pointer");
+  if (m.rows > 1 && m.pitch < m.cols) {
+    fail("a pitch of at least " + std::to_string(m.cols) + ", got " + std::to_string(m.pitch));
+  }
+}
+
+/// Throws Error(invalid_argument) if a row of a matrix does not fit its pitch (one made for other tiles, or too
 /// narrow), or if a port that cannot be absent is. A call of no rows or columns reads and writes nothing.
 template <class P>
 void check_ports(const char* op, const P& program, const Extents& extents) {
@@ -222,7 +238,7 @@ void check_ports(const char* op, const P& program, const Extents& extents) {
     const auto fail = [&](const std::string& expected, const std::string& got) {
       throw Error(Status::invalid_argument, std::string(op) + ": program: expected a " + expected + ", got " + got);
     };
-    const detail::Output o = detail::output_of(port, extents);
+    const detail::PortMatrix o = detail::matrix_of(port, extents);
     if (o.data && o.rows > 1 && o.pitch < o.columns) {
       fail(std::string(o.port) + " of " + std::to_string(o.columns) + " columns",
            "a pitch of " + std::to_string(o.pitch));

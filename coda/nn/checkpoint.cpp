@@ -167,6 +167,7 @@ class WeightFiles {
 
 void save_checkpoint(const fs::path& folder, const ModelConfig& config, const Weights& weights, const AdamW* optimiser,
                      const TrainingState* state) {
+  check_weights("checkpoint: weights", config, weights, weights.embed.dtype());
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw Error(Status::io_error, fmt::format("checkpoint: {}: {}", folder.string(), error.message()));

@@ -126,8 +126,8 @@ double sum(const Vector& v) {
 }
 
 Model::Model(const ModelConfig& config, const Weights& weights) : config_(config), blocks_(config_, weights) {
-  config_.check();
   config_.dtype = weights.embed.dtype();
+  check_weights("model: weights", config_, weights, config_.dtype);
 }
 
 void Model::prepare(const Batch& batch) {
@@ -146,6 +146,7 @@ void Model::prepare(const Batch& batch) {
 }
 
 double Model::forward_backward(const Batch& batch, Weights& gradients) {
+  check_weights("model: gradients", config_, gradients, gradient_dtype(config_.dtype));
   prepare(batch);
   Activations a = first_rows(activations_, batch.rows, batch.rows * batch.seq);
   a.tokens = tokens_of(batch.inputs);
@@ -167,8 +168,8 @@ double Model::loss(const Batch& batch) {
 
 Decoder::Decoder(const ModelConfig& config, const Weights& weights, std::int64_t capacity)
     : config_(config), blocks_(config_, weights), capacity_(capacity) {
-  config_.check();
   config_.dtype = weights.embed.dtype();
+  check_weights("decoder: weights", config_, weights, config_.dtype);
   if (capacity < 1) {
     throw Error(Status::invalid_argument, fmt::format("decoder: capacity: expected at least 1, got {}", capacity));
   }

@@ -44,7 +44,7 @@ inline ConstVector tokens_of(const std::vector<std::int32_t>& v) {
 double sum(const Vector& v);
 
 /// The fused model: blocks of programs. Reads `weights` at each call; both arguments must outlive it. Memory is laid
-/// out for the largest batch seen.
+/// out for the largest batch seen. Weights or gradients that are not those of the model are an Error (check_weights).
 class Model : public Network {
  public:
   Model(const ModelConfig& config, const Weights& weights);

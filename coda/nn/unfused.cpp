@@ -9,8 +9,8 @@
 namespace coda::nn {
 
 UnfusedModel::UnfusedModel(const ModelConfig& config, const Weights& weights) : config_(config), weights_(weights) {
-  config_.check();
   config_.dtype = weights.embed.dtype();
+  check_weights("unfused model: weights", config_, weights, config_.dtype);
 }
 
 void UnfusedModel::lay_out(Arena& arena) {
@@ -192,6 +192,7 @@ void UnfusedModel::layer_backward(std::size_t index, Weights& gradients) {
 }
 
 double UnfusedModel::forward_backward(const Batch& batch, Weights& gradients) {
+  check_weights("unfused model: gradients", config_, gradients, gradient_dtype(config_.dtype));
   prepare(batch);
   forward(batch);
   passes::cross_entropy_backward(logits_, tokens_of(batch.targets), lse_, logits_);

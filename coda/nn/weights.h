@@ -33,6 +33,9 @@ struct Weights {
 /// All tensors of the model, zero, with elements of `dtype` (the weights themselves or their gradients).
 Weights make_weights(const ModelConfig& config, DType dtype);
 
+/// Throws an Error of operation `op` that names the tensor unless these are all tensors of the model, and no others.
+void check_weights(const char* op, const ModelConfig& config, const Weights& weights, DType dtype);
+
 /// Norm weights 1; matrices normal with deviation 0.02, those that write into the residual stream (`out`, `down`)
 /// 0.02 / sqrt(2·layers). A pure function of (config, seed).
 void initialise(Weights& weights, std::uint64_t seed);

@@ -67,6 +67,7 @@ void Check::reachable(const char* name, const void* data) const {
 
 void Check::indices(const char* name, const ConstVector& v, std::int64_t size) const {
   if (v.dtype != DType::int32 && v.dtype != DType::int64) {
+    if (!v && v.size == 0 && size != 0) fail(name, "expected {} of dtype int32 or int64, got none", size);
     fail(name, "expected dtype int32 or int64, got {}", coda::name_of(v.dtype));
   }
   vector(name, v, size, v.dtype);

@@ -17,7 +17,7 @@ int main() {
   for (std::size_t i = 0; i < w.size(); ++i) w[i] = bf16(std::cos(float(3 * i)) / 8);
   for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = 0.01f * float(i % 7);
   const coda::MatrixOf<bf16> a(x.data(), m, k), b(w.data(), n, k), out(y.data(), m, n);
-  coda::gemm(a, b, TanhColumnSums{{bias.data()}, out, coda::MatrixOf<float>(sums.data(), coda::cpu::tiles_m(m), n)});
+  coda::gemm(a, b, TanhColumnSums{{bias.data(), 0}, out, coda::MatrixOf<float>(sums.data(), coda::cpu::tiles_m(m), n)});
 
   std::string why;
   if (!coda::sm90::available(&why)) {

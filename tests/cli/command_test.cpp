@@ -366,6 +366,10 @@ TEST(CodaBench, OptionsOfTheOtherBackendAreRefused) {
   for (const char* option : {"--suite", "--out", "--commit"})
     expect_usage_error({"bench", option, "kernels"}, {option, "--backend sm90"});
   expect_usage_error({"bench", "--backend", "sm90", "--derivatives"}, {"--derivatives", "--backend cpu"});
+  expect_usage_error({"bench", "--derivatives", "gemm"}, {"programs", "none with --derivatives"});
+  expect_usage_error({"bench", "--derivatives", "--dtype", "fp32"}, {"--dtype", "none with --derivatives"});
+  expect_usage_error({"bench", "--derivatives", "--layout", "nt"}, {"--layout", "none with --derivatives"});
+  expect_usage_error({"bench", "--derivatives", "--shape", "8x8x8"}, {"--shape", "none with --derivatives"});
   expect_usage_error({"bench", "--backend", "sm90", "--dtype", "fp32"}, {"--dtype", "expected bf16", "fp32"});
 }
 

@@ -375,6 +375,46 @@ TEST(Program, WhoseOutputsAreTooNarrowIsRefused) {
   EXPECT_EQ(error_of(tall), expected + "ReduceM of 600 columns, got a pitch of 300");
 }
 
+struct Copies {
+  TileLoad<float> in = {};
+  TileStore<float> out = {};
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto) const {
+    tile.store(out, tile.load(in));
+  }
+};
+
+TEST(Program, WhoseInputsAreTooNarrowIsRefused) {
+  float x[40] = {};
+  const MatrixOf<float> narrow(x, 2, 20, 19), out(x, 2, 20);
+  EXPECT_EQ(error_of([&] { cpu::apply<float>(2, 20, Copies{narrow, out}); }),
+            "apply: program: expected a TileLoad of 20 columns, got a pitch of 19");
+  EXPECT_EQ(error_of([&] { cpu::apply<float>(1, 20, Copies{narrow, out}); }), "");  // that of one row means nothing
+}
+
+TEST(Program, OnAnOperandThatIsNoneOrWhoseRowsOverlapIsRefused) {
+  const auto check = [](const auto& with) {
+    for (const bool is_a : {true, false}) {
+      using T = std::remove_cvref_t<decltype(with)>;
+      T x[12] = {};
+      float y[6];
+      MatrixOf<T> a(x, 2, 4), b(x, 3, 4);
+      const auto spoiled = [&](auto data, std::int64_t pitch) {
+        MatrixOf<T>& m = is_a ? a : b;
+        m.data = data, m.pitch = pitch;
+        return error_of([&] { gemm(a, b, Copies{{}, MatrixOf<float>(y, 2, 3)}); });
+      };
+      const std::string name = is_a ? "gemm: a: " : "gemm: b: ";
+      EXPECT_EQ(spoiled(x, 3), name + "expected a pitch of at least 4, got 3");
+      EXPECT_EQ(spoiled(static_cast<T*>(nullptr), 4), name + "expected a matrix, got a null pointer");
+    }
+  };
+  check(bf16()), check(fp16()), check(float());
+  float y[6];
+  const MatrixOf<float> none(nullptr, 2, 0), other(nullptr, 3, 0);
+  EXPECT_EQ(error_of([&] { gemm(none, other, Copies{{}, MatrixOf<float>(y, 2, 3)}); }), "");  // K = 0
+}
+
 struct Inputs {
   GatherLoad<float> gathered = {};
   RotaryTable<> rope = {.head_dim = 4};

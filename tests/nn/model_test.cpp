@@ -12,6 +12,8 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "coda/core/error.h"
+#include "coda/nn/checkpoint.h"
 #include "coda/nn/generate.h"
 #include "coda/nn/trainer.h"
 #include "coda/nn/unfused.h"
@@ -94,6 +96,54 @@ std::vector<std::byte> bytes_of(const Weights& weights) {
     out.insert(out.end(), t.bytes().begin(), t.bytes().end());
   });
   return out;
+}
+
+/// What each call says of weights, or gradients, of another model; nothing is computed or written.
+TEST(Weights, OfAnotherModelAreNamed) {
+  const ModelConfig config = tiny_config(true, false);
+  const Weights right = starting_weights(config);
+  const auto error = [](const auto& call) {
+    try {
+      call();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  struct Fault {
+    void (*spoil)(Weights&);
+    const char* text;
+  };
+  constexpr Fault kFaults[] = {
+      {[](Weights& w) { w.layers.pop_back(); }, ": layers: expected 2, got 1"},
+      {[](Weights& w) { w.layers.push_back({}); }, ": layers: expected 2, got 3"},
+      {[](Weights& w) { w.layers[1].q_norm = {}; }, ": layers.1.q_norm: expected fp64 [6], got none"},
+      {[](Weights& w) { w.head = {}; }, ": head: expected fp64 [11, 12], got none"},
+      {[](Weights& w) { w.layers[0].down = HostTensor(DType::fp64, {12, 9}); },
+       ": layers.0.down: expected fp64 [12, 10], got fp64 [12, 9]"},
+      {[](Weights& w) { w.final_norm = HostTensor(DType::bf16, {12}); },
+       ": final_norm: expected fp64 [12], got bf16 [12]"},
+  };
+  for (const Fault& fault : kFaults) {
+    Weights wrong = starting_weights(config);
+    fault.spoil(wrong);
+    const std::string text = fault.text;
+    EXPECT_EQ(error([&] { Model(config, wrong); }), "model: weights" + text);
+    EXPECT_EQ(error([&] { UnfusedModel(config, wrong); }), "unfused model: weights" + text);
+    EXPECT_EQ(error([&] { Decoder(config, wrong, 4); }), "decoder: weights" + text);
+    const testing::Scratch folder;
+    EXPECT_EQ(error([&] { save_checkpoint(folder / "c", config, wrong, nullptr, nullptr); }),
+              "checkpoint: weights" + text);
+    EXPECT_FALSE(std::filesystem::exists(folder / "c"));
+    const Batch batch = random_batch(1, 3, config.vocab, 1);
+    EXPECT_EQ(error([&] { Model(config, right).forward_backward(batch, wrong); }), "model: gradients" + text);
+    EXPECT_EQ(error([&] { UnfusedModel(config, right).forward_backward(batch, wrong); }),
+              "unfused model: gradients" + text);
+  }
+  ModelConfig other = config;
+  other.qk_norm = false;
+  EXPECT_EQ(error([&] { Model(other, right); }), "model: weights: layers.0.q_norm: expected none, got fp64 [6]");
+  EXPECT_NE(error([&] { Model(config, Weights()); }), "");
 }
 
 TEST(ModelPromise, BitsDoNotDependOnThreads) {

@@ -10,8 +10,8 @@ namespace coda::cpu {
 /// Tile of the output that a program sees. Partial results of a program have shape (M, tiles_n(N)) or (tiles_m(M), N).
 /// Fixed, whatever the number of threads: results are bitwise the same for any of them.
 inline constexpr std::int64_t kTileM = 256, kTileN = 256;
-constexpr std::int64_t tiles_m(std::int64_t m) { return (m + kTileM - 1) / kTileM; }
-constexpr std::int64_t tiles_n(std::int64_t n) { return (n + kTileN - 1) / kTileN; }
+constexpr std::int64_t tiles_m(std::int64_t m) { return m > 0 ? (m - 1) / kTileM + 1 : 0; }
+constexpr std::int64_t tiles_n(std::int64_t n) { return n > 0 ? (n - 1) / kTileN + 1 : 0; }
 /// A program that folds over heads gets tiles of whole heads: as many as fit into kTileN, one at least.
 constexpr std::int64_t tile_n_for_heads(std::int64_t head_dim) {
   return kTileN / head_dim > 1 ? kTileN / head_dim * head_dim : head_dim;
@@ -87,7 +87,7 @@ template <class Acc, class P>
 GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n, std::int64_t k, const ConstMatrix& a,
                   const ConstMatrix& b, const P& program) {
   const std::int64_t tile_n = tile_n_for<Acc>(op, program);
-  check_ports(op, program, {m, n, tiles_m(m), (n + tile_n - 1) / tile_n});
+  check_ports(op, program, {m, n, tiles_m(m), n > 0 ? (n - 1) / tile_n + 1 : 0});
   return {op, layout, m, n, k, a, b, tile_n, &run_epilogue<Acc, P>, &program, folds_of<Acc>(program)};
 }
 
@@ -97,10 +97,11 @@ GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n,
 /// accumulated in float (double for double). K = 0 gives a product of zeros; M = 0 or N = 0 does nothing.
 /// Results are bitwise the same for any number of threads. The last, smaller tile, up to 512 rows, fewer than 32 tiles,
 /// or (layout tn) an M on the other side of 2 N may take another of oneDNN's kernels, so a row's last bits may depend
-/// on M, never on what the other rows hold. Throws Error(invalid_argument) if the shapes do not fit each other or rows
-/// of an output its pitch, and Error(device_error) if memory runs out; they name `op`. What else a port points to is
-/// taken as it is (the checked calls of coda/ops look at all of it). Outputs must not overlap inputs that other tiles
-/// still read: a residual may be overwritten in place, an operand of the product may not.
+/// on M, never on what the other rows hold. Throws Error(invalid_argument) if the shapes do not fit each other, if rows
+/// of an operand, or of a matrix that a port reads or writes, do not fit its pitch, and if an operand is null;
+/// Error(device_error) if memory runs out. They name `op`. What else a port points to is taken as it is (the checked
+/// calls of coda/ops look at all of it). Outputs must not overlap inputs that other tiles still read: a residual may be
+/// overwritten in place, an operand of the product may not.
 template <class T, class U, Program P>
 void gemm(MatrixOf<T> a, MatrixOf<U> b, const P& program, Layout layout = Layout::nt, const char* op = "gemm") {
   static_assert(is_real<T> && std::is_same_v<std::remove_const_t<T>, std::remove_const_t<U>>,
@@ -114,6 +115,7 @@ void gemm(MatrixOf<T> a, MatrixOf<U> b, const P& program, Layout layout = Layout
                                               ", as a has in layout " + name_of(layout) + ", got " +
                                               std::to_string(kb));
   }
+  if (m > 0 && n > 0 && k > 0) check_operand(op, "a", a), check_operand(op, "b", b);
   detail::run(detail::describe<Acc>(op, layout, m, n, k, a, b, program));
 }
 

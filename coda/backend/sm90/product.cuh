@@ -75,8 +75,7 @@ void gemm(std::type_identity_t<MatrixOf<const T>> a, std::type_identity_t<Matrix
   const detail::Call call = detail::describe(op, a, b, layout);
   if (call.m == 0 || call.n == 0) return;
   detail::check_call(call, program);
-  if (call.k > 0 && (!a.data || !b.data))
-    call.fail(Status::invalid_argument, std::string(a.data ? "b" : "a") + ": expected a matrix, got a null pointer");
+  if (call.k > 0) check_operand(op, "a", a), check_operand(op, "b", b);
   const detail::Device device = detail::current_device(call);
   if constexpr (kFused<P>) {
     if (detail::launch_fused<T>(call, device, a, b, program, stream)) return;
