@@ -109,9 +109,11 @@ void add_generate(CLI::App& app) {
       ->transform(whole<std::int64_t>(0))
       ->capture_default_str();
   command->add_option("--top-p", args->options.sample.top_p, "Choose among the fewest whose probabilities reach p")
-      ->check(CLI::Range(0.0, 1.0))
-      ->check(
-          [](const std::string& text) { return std::stod(text) > 0 ? "" : "expected a number above 0, got " + text; })
+      ->check([](const std::string& text) {
+        double x = 0;
+        if (CLI::detail::lexical_cast(text, x) && x > 0 && x <= 1) return std::string();
+        return fmt::format("expected a number above 0 and up to 1, got `{}`", text);
+      })
       ->capture_default_str();
   command->add_option("--seed", args->options.sample.seed, "The same seed gives the same text")
       ->transform(whole<std::uint64_t>(0))

@@ -135,22 +135,21 @@ void run(Arguments args) {
   }
   args.train.model.max_positions = args.train.seq;
   if (args.train.rate_floor == -1) args.train.rate_floor = args.train.rate / 10;
+  const nn::CompareOptions comparison{
+      .train = args.train, .steps = args.compare, .minutes = args.minutes, .progress = args.run.progress};
   if (!args.resume) {
     try {
-      args.train.check();
+      if (args.compare > 0) comparison.checked();
+      else args.train.check();
     } catch (const Error& error) {
       throw CLI::ValidationError(error.what());
     }
   }
   if (args.compare > 0) {
     if (args.train.data.empty()) throw CLI::RequiredError("--data");
-    if (args.train.steps > 0 && args.compare > args.train.steps)
-      throw CLI::ValidationError("--compare-unfused", fmt::format("expected a number from 1 to --steps, {}, got {}",
-                                                                  args.train.steps, args.compare));
     const std::filesystem::path out = args.run.out / "comparison.json";
     if (!args.run.out.empty()) require_writable(out, "--out");
-    const nn::Comparison result = nn::compare_with_unfused(
-        {.train = args.train, .steps = args.compare, .minutes = args.minutes, .progress = args.run.progress});
+    const nn::Comparison result = nn::compare_with_unfused(comparison);
     if (!args.run.out.empty()) {
       nn::AtomicFile file(out);
       file.write(nn::format_json(result) + "\n");

@@ -108,15 +108,19 @@ double Comparison::Row::largest_part() const {
   return largest(*this, [](double a, double b) { return std::abs(a - b) / b; });
 }
 
-Comparison compare_with_unfused(const CompareOptions& options) {
-  TrainOptions train = options.train;
-  if (train.steps == 0) train.steps = options.steps;
-  train.check();
-  if (options.steps < 1 || options.steps > train.steps) {
-    throw Error(
-        Status::invalid_argument,
-        fmt::format("compare: steps: expected a number from 1 to the run's {}, got {}", train.steps, options.steps));
+TrainOptions CompareOptions::checked() const {
+  TrainOptions run = train;
+  if (run.steps == 0) run.steps = steps;
+  run.check();
+  if (steps < 1 || steps > run.steps) {
+    throw Error(Status::invalid_argument,
+                fmt::format("compare: steps: expected a number from 1 to the run's {}, got {}", run.steps, steps));
   }
+  return run;
+}
+
+Comparison compare_with_unfused(const CompareOptions& options) {
+  const TrainOptions train = options.checked();
   const TextData data(train.data, train.data_options());
   const DType own = train.model.dtype;
   Comparison result{train.steps, train.tokens_per_step(), {}};

@@ -16,6 +16,9 @@ struct CompareOptions {
   /// first one leaves time for, 5 at least; 0: all.
   double minutes = 0;
   ProgressOptions progress;
+
+  /// The run, its steps filled in. Throws an Error that names what is wrong.
+  TrainOptions checked() const;
 };
 
 struct Measured {

@@ -53,16 +53,22 @@ TextData::TextData(std::vector<std::uint8_t> text, const DataOptions& options)
   check("text");
 }
 
-void TextData::check(const std::string& what) {
-  const auto require = [&](bool ok, const char* argument, const std::string& expected, auto got) {
-    if (ok) return;
-    throw Error(Status::invalid_argument, fmt::format("data: {}: expected {}, got {}", argument, expected, got));
-  };
+namespace {
+void require(bool ok, const char* argument, const std::string& expected, auto got) {
+  if (ok) return;
+  throw Error(Status::invalid_argument, fmt::format("data: {}: expected {}, got {}", argument, expected, got));
+}
+}  // namespace
+
+void DataOptions::check() const {
   constexpr std::int64_t limit = 1 << 30;
-  require(options_.batch >= 1 && options_.batch <= limit, "batch", "a number from 1 to 2^30", options_.batch);
-  require(options_.seq >= 1 && options_.seq <= limit, "seq", "a number from 1 to 2^30", options_.seq);
-  require(options_.validation >= 0 && options_.validation < 1, "validation", "a part from 0 to below 1",
-          options_.validation);
+  require(batch >= 1 && batch <= limit, "batch", "a number from 1 to 2^30", batch);
+  require(seq >= 1 && seq <= limit, "seq", "a number from 1 to 2^30", seq);
+  require(validation >= 0 && validation < 1, "validation", "a part from 0 to below 1", validation);
+}
+
+void TextData::check(const std::string& what) {
+  options_.check();
   const auto size = static_cast<std::int64_t>(text_.size());
   require(size > 0, what.c_str(), "some text", "an empty file");
   const auto held_out = static_cast<std::int64_t>(std::ceil(static_cast<double>(size) * options_.validation));

@@ -20,6 +20,9 @@ struct DataOptions {
   std::int64_t seq = 256;
   double validation = 0.1;  // part of the text, taken from its end; 0 for none
   std::uint64_t seed = 1;
+
+  /// Throws an Error naming the number that no text can go with.
+  void check() const;
 };
 
 class TextData {

@@ -40,27 +40,36 @@ void check_weights(const char* op, const ModelConfig& config, const Weights& wei
 /// 0.02 / sqrt(2·layers). A pure function of (config, seed).
 void initialise(Weights& weights, std::uint64_t seed);
 
-/// Calls `visit(name, tensor)` for each present tensor, always in the same order, with names such as "layers.3.qkv".
+/// Calls `visit(name, tensor, shape_in)` for each tensor that a model may have, always in the same order, with names
+/// such as "layers.3.qkv"; `shape_in(config)` is the tensor's shape in a model, empty where it has none.
 template <class AnyWeights, class Visit>
-void for_each_tensor(AnyWeights& weights, Visit&& visit) {
-  const auto present = [&](const std::string& name, auto& tensor) {
-    if (tensor.present()) visit(name, tensor);
-  };
-  present("embed", weights.embed);
+void for_each_slot(AnyWeights& weights, Visit&& visit) {
+  using C = const ModelConfig&;
+  const auto norm = [](C c) { return Shape{c.hidden}; };
+  const auto head_norm = [](C c) { return c.qk_norm ? Shape{c.head_dim} : Shape{}; };
+  visit("embed", weights.embed, [](C c) { return Shape{c.vocab, c.hidden}; });
   for (std::size_t i = 0; i < weights.layers.size(); ++i) {
     auto& layer = weights.layers[i];
     const std::string prefix = "layers." + std::to_string(i) + '.';
-    present(prefix + "input_norm", layer.input_norm);
-    present(prefix + "qkv", layer.qkv);
-    present(prefix + "q_norm", layer.q_norm);
-    present(prefix + "k_norm", layer.k_norm);
-    present(prefix + "out", layer.out);
-    present(prefix + "post_norm", layer.post_norm);
-    present(prefix + "gate_up", layer.gate_up);
-    present(prefix + "down", layer.down);
+    visit(prefix + "input_norm", layer.input_norm, norm);
+    visit(prefix + "qkv", layer.qkv, [](C c) { return Shape{c.qkv_rows(), c.hidden}; });
+    visit(prefix + "q_norm", layer.q_norm, head_norm);
+    visit(prefix + "k_norm", layer.k_norm, head_norm);
+    visit(prefix + "out", layer.out, [](C c) { return Shape{c.hidden, c.q_rows()}; });
+    visit(prefix + "post_norm", layer.post_norm, norm);
+    visit(prefix + "gate_up", layer.gate_up, [](C c) { return Shape{2 * c.ffn, c.hidden}; });
+    visit(prefix + "down", layer.down, [](C c) { return Shape{c.hidden, c.ffn}; });
   }
-  present("final_norm", weights.final_norm);
-  present("head", weights.head);
+  visit("final_norm", weights.final_norm, norm);
+  visit("head", weights.head, [](C c) { return c.tied_embeddings ? Shape{} : Shape{c.vocab, c.hidden}; });
+}
+
+/// Calls `visit(name, tensor)` for each present tensor, in that order.
+template <class AnyWeights, class Visit>
+void for_each_tensor(AnyWeights& weights, Visit&& visit) {
+  for_each_slot(weights, [&](const std::string& name, auto& tensor, auto) {
+    if (tensor.present()) visit(name, tensor);
+  });
 }
 
 }  // namespace coda::nn

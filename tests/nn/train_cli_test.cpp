@@ -305,8 +305,8 @@ TEST_F(TrainCommand, BadArgumentsAreErrors) {
   for (const char* other : {"--stop-after", "--save-seconds"}) {
     expect_failure(2, "train" + data() + " --compare-unfused 2 " + other + " 2", {"--compare-unfused", other});
   }
-  expect_failure(2, "generate " + data() + " --top-p 0", {"--top-p", "above 0", "got 0"});
-  expect_failure(2, "train" + data() + " --steps 1 --compare-unfused 2", {"--compare-unfused", "--steps, 1", "got 2"});
+  expect_failure(2, "generate " + data() + " --top-p 0", {"--top-p", "above 0", "got `0`"});
+  expect_failure(2, "train" + data() + " --steps 1 --compare-unfused 2", {"steps", "from 1 to the run's 1", "got 2"});
   expect_failure(2, "train" + data() + " --validation 1", {"validation", "below 1", "got 1"});
   expect_failure(2, "train" + data() + " --lr 1e300", {"rate", "fp32", "1e+300"});
   expect_failure(2, "train" + data() + " --weight-decay 1e300", {"weight_decay", "fp32", "1e+300"});

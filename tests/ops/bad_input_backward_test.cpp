@@ -121,6 +121,7 @@ TEST(BadInput, OfTheCrossEntropiesIsNamed) {
       .vector("norm.rstd", AT(norm.rstd), false)
       .vector("lse", AT(lse), true)
       .vector("loss", AT(loss), false);
+  forward.add("target", "expected 4 of dtype int32 or int64, got none", [](auto& x) { x.target = {}; });
   forward.overlap("lse", AT(lse), AT(target))
       .overlap("loss", AT(loss), AT(lse))
       .overlap("loss", AT(loss), AT(norm.rstd));
