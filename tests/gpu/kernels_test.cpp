@@ -523,8 +523,18 @@ void expect_embedding_gradient(Random& random, const Shape& s, std::int64_t voca
 
 TEST_F(Kernels, embedding_gradient_adds_every_row_once) {
   Random random(8);
-  for (const Shape& s : {Shape{1, 1}, {0, 8}, {40, 264}, {300, 100}, {50, 1100}, {3000, 72}, {9000, 24}}) {
-    for (const std::int64_t vocabulary : {1, 37, 5000}) {
+  // Up to 16384 rows are sorted by one kernel.
+  for (const Shape& s : {Shape{1, 1},
+                         {0, 8},
+                         {40, 264},
+                         {300, 100},
+                         {50, 1100},
+                         {3000, 72},
+                         {9000, 24},
+                         {16384, 8},
+                         {16385, 8},
+                         {40000, 24}}) {
+    for (const std::int64_t vocabulary : {1, 37, 128, 5000}) {
       for (const Placed& how : kPlaces) {
         for_types([&](auto element) {
           using T = decltype(element);

@@ -423,13 +423,12 @@ template <class Program, bool HasProduct, bool Ragged>
 void allow_shared(const Call& call, const Device& device) {
   constexpr int kMost = shared_bytes<Program, HasProduct, Ragged>(kMaxTileN);
   if constexpr (kMost > 0) {
-    static std::array<std::atomic<bool>, kMaxDevices> known{};
-    std::atomic<bool>& allowed = known[static_cast<std::size_t>(device.number)];
-    if (allowed.load(std::memory_order_acquire)) return;
-    check(cudaFuncSetAttribute(apply_kernel<Program, HasProduct, Ragged>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               kMost),
-          call, "cudaFuncSetAttribute");
-    allowed.store(true, std::memory_order_release);
+    static OncePerDevice once;
+    once(device, [&] {
+      check(cudaFuncSetAttribute(apply_kernel<Program, HasProduct, Ragged>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 kMost),
+            call, "cudaFuncSetAttribute");
+    });
   }
 }
 

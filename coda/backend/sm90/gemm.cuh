@@ -60,13 +60,12 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1) start(const __grid_consta
 /// program's later calls may take are loaded at its first.
 template <class... Kernels>
 void prepare(const Call& call, const Device& device) {
-  static std::array<std::atomic<bool>, kMaxDevices> known{};
-  std::atomic<bool>& ready = known[static_cast<std::size_t>(device.number)];
-  if (ready.load(std::memory_order_acquire)) return;
-  (check(cudaFuncSetAttribute(start<Kernels>, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernels::kSharedBytes), call,
-         "cudaFuncSetAttribute"),
-   ...);
-  ready.store(true, std::memory_order_release);
+  static OncePerDevice once;
+  once(device, [&] {
+    (check(cudaFuncSetAttribute(start<Kernels>, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernels::kSharedBytes),
+           call, "cudaFuncSetAttribute"),
+     ...);
+  });
 }
 
 /// A row pitch in bytes as the copy engine takes it; that of a single row means nothing.

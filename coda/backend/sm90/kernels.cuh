@@ -19,10 +19,11 @@ inline constexpr int kThreads = 256;
 struct Grid {
   std::int64_t blocks;
   int threads = kThreads, cluster = 1;
+  std::size_t shared_bytes = 0;
 
   Grid(std::int64_t count) : blocks(count) {}
-  Grid(std::int64_t count, int threads_of_block, int blocks_of_cluster)
-      : blocks(count), threads(threads_of_block), cluster(blocks_of_cluster) {}
+  Grid(std::int64_t count, int threads_of_block, int blocks_of_cluster, std::size_t dynamic_shared_bytes = 0)
+      : blocks(count), threads(threads_of_block), cluster(blocks_of_cluster), shared_bytes(dynamic_shared_bytes) {}
 };
 
 /// "op (rows, cols)" with its device checked: what a small kernel is launched as.
@@ -30,11 +31,14 @@ struct Launch {
   const char* op;
   std::int64_t rows, cols;
   cudaStream_t stream;
+  Device device;
 
   Launch(const char* operation, std::int64_t r, std::int64_t c, void* s)
-      : op(operation), rows(r), cols(c), stream(static_cast<cudaStream_t>(s)) {
-    current_device(Call{op, rows, cols});
-  }
+      : op(operation),
+        rows(r),
+        cols(c),
+        stream(static_cast<cudaStream_t>(s)),
+        device(current_device(Call{op, rows, cols})) {}
   void check(cudaError_t status, const char* function) const {
     if (status != cudaSuccess) throw_device_error(status, text(), function);
   }
@@ -51,7 +55,8 @@ struct Launch {
     }
     const Blocks blocks{.count = dim3(static_cast<unsigned>(grid.blocks)),
                         .threads = grid.threads,
-                        .of_cluster = dim3(static_cast<unsigned>(grid.cluster))};
+                        .of_cluster = dim3(static_cast<unsigned>(grid.cluster)),
+                        .shared_bytes = grid.shared_bytes};
     check(enqueue(stream, blocks, kernel, static_cast<Parameters>(arguments)...), "cudaLaunchKernelEx");
   }
 };

@@ -1,5 +1,7 @@
 // The gradient of an embedding table: rows are sorted by their token, and warps add up the rows of each token.
 #include <bit>
+#include <cub/block/block_radix_sort.cuh>
+#include <cub/block/block_scan.cuh>
 #include <cub/device/device_radix_sort.cuh>
 
 #include "coda/backend/sm90/kernels.cuh"
@@ -22,14 +24,143 @@ using TokenRow = std::uint64_t;
 CODA_KERNEL_FN std::uint32_t token_of(TokenRow x) { return static_cast<std::uint32_t>(x >> 32); }
 CODA_KERNEL_FN std::uint32_t row_of(TokenRow x) { return static_cast<std::uint32_t>(x); }
 
-/// The token of each row, or `vocabulary`, which sorts behind all, where it is none.
+/// A token, or `vocabulary`, which sorts behind all, in place of what is none.
+CODA_KERNEL_FN std::uint32_t sorted_token(std::int64_t t, std::uint32_t vocabulary) {
+  return t >= 0 && t < vocabulary ? static_cast<std::uint32_t>(t) : vocabulary;
+}
+
 __global__ void __launch_bounds__(kThreads)
     token_row_kernel(IndexVector token, std::uint32_t rows, std::uint32_t vocabulary, TokenRow* unsorted) {
   detail::wait_for_turn();
   const std::uint32_t m = blockIdx.x * kThreads + threadIdx.x;
-  if (m >= rows) return;
-  const std::int64_t t = token[m];
-  unsorted[m] = TokenRow{t >= 0 && t < vocabulary ? static_cast<std::uint32_t>(t) : vocabulary} << 32 | m;
+  if (m < rows) unsorted[m] = TokenRow{sorted_token(token[m], vocabulary)} << 32 | m;
+}
+
+/// Few rows are sorted by one kernel, each block of which reads all tokens and sorts those of its own bucket, as words
+/// of a token and its row. Any order of the tokens will do, so buckets go by their lowest bits, which spread better
+/// than the highest.
+struct BucketSort {
+  static constexpr int kThreads = 512, kItems = 32;
+  static constexpr int kBucketBits = 7, kRowBits = 14;
+  static constexpr std::uint32_t kBuckets = 1u << kBucketBits, kMostRows = kThreads * kItems;
+  static_assert(kMostRows == 1u << kRowBits);
+
+  /// Words that are sorted by comparing each with all; more are sorted digit by digit, so many by a thread.
+  static constexpr std::uint32_t kFew = 256;
+  static constexpr int kSome = 4;
+  template <int Items>
+  using Sort = cub::BlockRadixSort<std::uint32_t, kThreads, Items, cub::NullType, 4, false>;
+  using Scan = cub::BlockScan<std::uint32_t, kThreads>;
+  union Shared {
+    std::uint32_t words[kMostRows + kThreads];
+    typename Sort<kSome>::TempStorage some;
+    typename Sort<kItems>::TempStorage many;
+    typename Scan::TempStorage scan;
+  };
+
+  /// What is no token is in the last bucket, behind all that is.
+  std::uint32_t vocabulary, last_key = vocabulary / kBuckets + 1;
+  int last_bit = kRowBits + std::bit_width(last_key);
+
+  /// Whether words hold a row and what is left of its token without the bucket.
+  static bool fits(std::uint32_t rows, std::uint32_t vocabulary) {
+    return rows <= kMostRows && BucketSort{vocabulary}.last_bit <= 32;
+  }
+  /// Where a bucket's word is in shared memory: each thread's are in other banks.
+  static CODA_KERNEL_FN std::uint32_t place(std::uint32_t i) { return i + i / kItems; }
+  CODA_KERNEL_FN std::uint32_t bucket_of(std::uint32_t token) const {
+    return token == vocabulary ? kBuckets - 1 : token % kBuckets;
+  }
+  CODA_KERNEL_FN std::uint32_t word(std::uint32_t token, std::uint32_t row) const {
+    return (token == vocabulary ? last_key : token / kBuckets) << kRowBits | row;
+  }
+  /// Goes over every 32nd row from `first` on, those of a lane. Lane i gets the mask of the warp's i-th 32 rows that
+  /// are in this block's bucket. Returns numbers to be added up: in the lower half of a word how many of the warp's
+  /// rows are in this bucket (the first lane has it), in the upper half how many of the lane's are in those below it.
+  template <class Index>
+  CODA_KERNEL_FN std::uint32_t count(const Index* token, std::uint32_t first, std::uint32_t rows,
+                                     unsigned& mask) const {
+    constexpr int kAtOnce = 16;
+    std::uint32_t mine = 0, below = 0;
+#pragma unroll 1
+    for (int from = 0; from < kItems; from += kAtOnce) {
+      Index t[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) t[i] = token[min(first + (from + i) * 32, rows - 1)];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const std::uint32_t bucket = bucket_of(sorted_token(t[i], vocabulary));
+        const bool there = first + (from + i) * 32 < rows;
+        const unsigned ballot = __ballot_sync(kAll, there && bucket == blockIdx.x);
+        if (threadIdx.x % 32 == from + i) mask = ballot;
+        mine += __popc(ballot);
+        below += there && bucket < blockIdx.x;
+      }
+    }
+    return below << 16 | (threadIdx.x % 32 == 0 ? mine : 0);
+  }
+  /// Sorts the first `count` words, whose rows are in order already.
+  template <int Items, class Storage>
+  CODA_KERNEL_FN void sort_digits(Shared& shared, Storage& storage, std::uint32_t count, TokenRow* sorted) const {
+    std::uint32_t words[Items];
+#pragma unroll
+    for (std::uint32_t i = 0; i < Items; ++i) {
+      const std::uint32_t j = threadIdx.x * Items + i;
+      words[i] = j < count ? shared.words[place(j)] : UINT32_MAX;
+    }
+    __syncthreads();
+    Sort<Items>(storage).SortBlockedToStriped(words, kRowBits, last_bit);
+#pragma unroll
+    for (std::uint32_t i = 0; i < Items; ++i) {
+      const std::uint32_t j = threadIdx.x + i * kThreads;
+      if (j < count) sorted[j] = token_row(words[i]);
+    }
+  }
+  CODA_KERNEL_FN TokenRow token_row(std::uint32_t word) const {
+    const std::uint32_t token = min(word >> kRowBits << kBucketBits | blockIdx.x, vocabulary);
+    return TokenRow{token} << 32 | word % kMostRows;
+  }
+};
+
+__global__ void __launch_bounds__(BucketSort::kThreads)
+    bucket_sort_kernel(const BucketSort sort, IndexVector token, std::uint32_t rows, TokenRow* sorted) {
+  detail::wait_for_turn();
+  using S = BucketSort;
+  extern __shared__ __align__(16) char memory[];
+  auto& shared = *reinterpret_cast<S::Shared*>(memory);
+  const std::uint32_t thread = threadIdx.x, lane = thread % 32, first = thread / 32 * 32 * S::kItems + lane;
+  static_assert(2 * S::kMostRows <= 1u << 16 && S::kItems == 32);
+  unsigned mask = 0;
+  const std::uint32_t count = token.wide ? sort.count(static_cast<const std::int64_t*>(token.data), first, rows, mask)
+                                         : sort.count(static_cast<const std::int32_t*>(token.data), first, rows, mask);
+  std::uint32_t before, all;
+  S::Scan(shared.scan).ExclusiveSum(count, before, all);
+  before = __shfl_sync(kAll, before, 0) % (1u << 16);
+  const std::uint32_t mine = all % (1u << 16), below = all >> 16;
+  __syncthreads();
+#pragma unroll 4
+  for (int i = 0; i < S::kItems; ++i) {
+    const unsigned of_bucket = __shfl_sync(kAll, mask, i);
+    if (of_bucket >> lane & 1) {
+      const std::uint32_t m = first + i * 32;
+      shared.words[S::place(before + __popc(of_bucket & ((1u << lane) - 1)))] =
+          sort.word(sorted_token(token[m], sort.vocabulary), m);
+    }
+    before += __popc(of_bucket);
+  }
+  __syncthreads();
+  if (mine <= S::kFew) {
+    if (thread >= mine) return;
+    const std::uint32_t word = shared.words[S::place(thread)];
+    std::uint32_t smaller = 0;
+#pragma unroll 16
+    for (std::uint32_t i = 0; i < mine; ++i) smaller += shared.words[S::place(i)] < word;
+    sorted[below + smaller] = sort.token_row(word);
+  } else if (mine <= S::kSome * S::kThreads) {
+    sort.sort_digits<S::kSome>(shared, shared.some, mine, sorted + below);
+  } else {
+    sort.sort_digits<S::kItems>(shared, shared.many, mine, sorted + below);
+  }
 }
 
 /// Columns of a lane, which lie kUnitColumns apart; of a warp that adds up rows, and of one that joins partial sums.
@@ -197,6 +328,7 @@ void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector
   IndexVector tokens(static_cast<const std::int32_t*>(token.data));
   tokens.wide = token.dtype == DType::int64;
 
+  const bool few = BucketSort::fits(rows, vocabulary);
   std::size_t sort_bytes = 0;
   const auto sort = [&](void* memory, const TokenRow* unsorted, TokenRow* sorted) {
     const int last_bit = 32 + std::bit_width(vocabulary);
@@ -205,7 +337,7 @@ void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector
                                                 last_bit, launch.stream),
                  "cub::DeviceRadixSort::SortKeys");
   };
-  sort(nullptr, nullptr, nullptr);
+  if (!few) sort(nullptr, nullptr, nullptr);
   const std::size_t part = padded(rows * sizeof(TokenRow));
   const std::int64_t chunks = detail::ceil_div(rows, kChunkPlaces);
   const std::size_t partial_bytes = padded(static_cast<std::size_t>(2 * chunks * dx.cols) * sizeof(float));
@@ -213,8 +345,19 @@ void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector
   char* behind = memory.as<char>() + partial_bytes;
   auto* const unsorted = reinterpret_cast<TokenRow*>(behind);
   auto* const sorted = reinterpret_cast<TokenRow*>(behind + part);
-  launch(token_row_kernel, detail::ceil_div(rows, kThreads), tokens, rows, vocabulary, unsorted);
-  sort(behind + 2 * part, unsorted, sorted);
+  if (few) {
+    constexpr std::size_t kShared = sizeof(BucketSort::Shared);
+    static detail::OncePerDevice once;
+    once(launch.device, [&] {
+      launch.check(cudaFuncSetAttribute(bucket_sort_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
+                   "cudaFuncSetAttribute");
+    });
+    launch(bucket_sort_kernel, {BucketSort::kBuckets, BucketSort::kThreads, 1, kShared}, BucketSort{vocabulary}, tokens,
+           rows, sorted);
+  } else {
+    launch(token_row_kernel, detail::ceil_div(rows, kThreads), tokens, rows, vocabulary, unsorted);
+    sort(behind + 2 * part, unsorted, sorted);
+  }
 
   detail::with_type(launch, "dx", dx.dtype, [&](auto type) {
     using T = decltype(type);

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -48,6 +50,21 @@ int memory_gbs(int device);
 inline constexpr int kMaxDevices = 64;
 /// The current device, asked for its properties once; throws Error(unsupported) unless it is of compute capability 9.0.
 Device current_device(const Call& call);
+
+/// Something that has to be done once on each device. Threads that are the first ones at the same time all do it.
+class OncePerDevice {
+ public:
+  template <class F>
+  void operator()(const Device& device, const F& f) {
+    std::atomic<bool>& done = done_[static_cast<std::size_t>(device.number)];
+    if (done.load(std::memory_order_acquire)) return;
+    f();
+    done.store(true, std::memory_order_release);
+  }
+
+ private:
+  std::array<std::atomic<bool>, kMaxDevices> done_{};
+};
 
 /// Rows and columns of the product, from its operands; throws Error(invalid_argument) if they do not fit.
 Call describe(const char* op, const ConstMatrix& a, const ConstMatrix& b, Layout layout);
