@@ -198,9 +198,13 @@ struct Piece {
 constexpr std::int64_t kFewTiles = 16, kFewPieces = 32, kLeastWork = std::int64_t{1} << 18;
 bool has_few_tiles(const GemmCall& c) { return ceil_div(c.m, kTileM) * ceil_div(c.n, c.tile_n) < kFewTiles; }
 std::int64_t columns_of(const GemmCall& c, std::int64_t rows) {
-  const bool few = ceil_div(c.m, c.folds.rows ? kTileM : rows) * ceil_div(c.n, c.tile_n) < kFewPieces;
+  const std::int64_t down = ceil_div(c.m, c.folds.rows ? kTileM : rows);
   const bool worth = std::min(c.m, rows) * kBlockN * c.k >= kLeastWork;
-  return few && worth && !c.folds.columns ? kBlockN : c.tile_n;
+  if (c.folds.columns || !worth) return c.tile_n;
+  // No narrower than need be: each piece brings all of its rows of A from a cache far away.
+  for (const std::int64_t cols : {c.tile_n, 2 * kBlockN})
+    if (down * ceil_div(c.n, cols) >= kFewPieces) return cols;
+  return kBlockN;
 }
 
 // AMX is so fast that operands must come from a second-level cache, of 2 MiB. Of a long K so few columns of B at a time
