@@ -34,15 +34,24 @@ std::string closest_names(const std::string& name) {
 
 }  // namespace
 
+CLI::Option* add_list(CLI::App& command, const char* flag, std::vector<std::string>& values, const std::string& help) {
+  const auto split = [&values](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      for (std::size_t first = 0, comma = 0; comma != std::string::npos; first = comma + 1) {
+        comma = text.find(',', first);
+        values.push_back(text.substr(first, comma - first));
+      }
+    }
+  };
+  return command.add_option_function<std::vector<std::string>>(flag, split, help)->allow_extra_args(false);
+}
+
 void add_case_arguments(CLI::App& command, CaseArguments& a, const char* names, const char* dtypes) {
   command.add_option("programs", a.programs, names);
   command.add_option("--backend", a.backend, "cpu or sm90")->capture_default_str();
-  const auto list = [&](const char* flag, std::vector<std::string>& values, const char* help) {
-    command.add_option(flag, values, help)->delimiter(',')->allow_extra_args(false);
-  };
-  list("--dtype", a.dtypes, dtypes);
-  list("--layout", a.layouts, "nt (A B^T), nn (A B), tn (A^T B): a list by commas");
-  list("--shape", a.shapes, "MxNxK of the product, such as 300x520x200: a list by commas");
+  add_list(command, "--dtype", a.dtypes, dtypes);
+  add_list(command, "--layout", a.layouts, "nt (A B^T), nn (A B), tn (A^T B): a list by commas");
+  add_list(command, "--shape", a.shapes, "MxNxK of the product, such as 300x520x200: a list by commas");
 }
 
 ops::Backend parse_backend(const std::string& text) {

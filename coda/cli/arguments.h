@@ -25,6 +25,10 @@ struct CaseArguments {
   std::string backend = "cpu";
 };
 
+/// An option that is a list, by commas or by repeating. CLI11's own would drop empty entries; here each stays, for the
+/// check of the entries to refuse.
+CLI::Option* add_list(CLI::App& command, const char* flag, std::vector<std::string>& values, const std::string& help);
+
 /// Registers the positional names and --backend, --dtype, --layout, --shape: lists, by commas or by repeating.
 void add_case_arguments(CLI::App& command, CaseArguments& arguments, const char* names, const char* dtypes);
 
@@ -54,6 +58,20 @@ CLI::Validator whole(Integer least, Integer most = std::numeric_limits<Integer>:
     return {};
   };
   return {check, {}};
+}
+
+/// Whole numbers from `least` on, such as the entries of a list.
+template <class Integer>
+std::vector<Integer> parse_whole(const char* option, const std::vector<std::string>& texts, Integer least) {
+  std::vector<Integer> out;
+  for (std::string text : texts) {
+    const std::string problem = whole(least)(text);
+    if (!problem.empty()) throw CLI::ValidationError(option, problem);
+    Integer x{};
+    std::from_chars(text.data(), text.data() + text.size(), x);
+    out.push_back(x);
+  }
+  return out;
 }
 
 /// Throws Error(unsupported) unless this build and machine have the backend.

@@ -191,10 +191,8 @@ void add_bench(CLI::App& app) {
       ->transform(whole(1));
   command->add_flag("--json", a->as_json, "Print one JSON document");
   command->add_flag("--derivatives", a->derivatives, "cpu: time SwiGLU's derived backward beside one written by hand");
-  command
-      ->add_option("--suite", a->suites, "sm90: kernels, few-rows, models, layer, small, host or all: a list by commas")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_list(*command, "--suite", a->suites,
+           "sm90: kernels, few-rows, models, layer, small, host or all: a list by commas");
   command->add_option("--out", a->out,
                       "sm90: write results to this file, or to {kernels,host,small,layer}.json in this folder");
   command->add_option("--commit", a->commit, "sm90: what these files say was measured, if not this build's commit");

@@ -21,7 +21,7 @@ namespace {
 
 struct Arguments {
   std::string checkpoint, prompt = "\n", dtype, logits;
-  std::vector<std::int32_t> ids;
+  std::vector<std::string> ids;
   nn::GenerateOptions options{.tokens = 400, .sample = {.temperature = 0.8}};
   int threads = 0;
   bool json = false;
@@ -47,6 +47,7 @@ std::string bytes_of(const std::vector<std::int32_t>& tokens) {
 }
 
 void run(Arguments args) {
+  std::vector<std::int32_t> prompt = parse_whole<std::int32_t>("--ids", args.ids, 0);
   set_threads(args.threads);
   std::optional<DType> dtype;
   if (!args.dtype.empty()) dtype = parse_dtype(args.dtype);
@@ -58,7 +59,6 @@ void run(Arguments args) {
                             "give token numbers with --ids",
                             model.config.vocab));
   }
-  std::vector<std::int32_t> prompt = args.ids;
   if (bytes) {
     for (const char c : args.prompt) prompt.push_back(static_cast<unsigned char>(c));
   }
@@ -94,10 +94,7 @@ void add_generate(CLI::App& app) {
       ->required();
   auto* prompt = command->add_option("-p,--prompt", args->prompt,
                                      "Text to continue; its tokens are its bytes; default: a newline");
-  command->add_option("--ids", args->ids, "Token numbers to continue, by commas, for models with another tokeniser")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->transform(whole<std::int32_t>(0))
+  add_list(*command, "--ids", args->ids, "Token numbers to continue, by commas, for models with another tokeniser")
       ->excludes(prompt);
   command->add_option("-n,--tokens", args->options.tokens, "Tokens to append")
       ->transform(whole<std::int64_t>(0))

@@ -310,9 +310,7 @@ void add_tune(CLI::App& app) {
       app.add_subcommand("tune", "Measure which kernel is fastest for each shape on this machine's GPU");
   const auto a = std::make_shared<Arguments>();
   command->add_option("programs", a->programs, fmt::format("Of {}; none: all of them", tunable_names()));
-  command->add_option("--shape", a->shapes, "MxNxK of the product: a list by commas; none: those of the benchmarks")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_list(*command, "--shape", a->shapes, "MxNxK of the product: a list by commas; none: those of the benchmarks");
   command->add_option("--out", a->out, "Write the table to this file");
   command->add_flag("--json", a->as_json, "Print one JSON document");
   command->footer(

@@ -78,6 +78,9 @@ TEST(CodaUsage, UnknownOptionIsNamed) {
 
 TEST(CodaUsage, WrongValueTellsWhatWasExpected) {
   expect_usage_error({"verify", "--dtype", "int8"}, {"--dtype", "expected bf16, fp16, fp32 or fp64", "`int8`"});
+  expect_usage_error({"verify", "--dtype", "bf16,,fp32"}, {"--dtype", "expected bf16, fp16, fp32 or fp64", "``"});
+  expect_usage_error({"verify", "--shape", "64x64x64,"}, {"--shape", "``"});
+  expect_usage_error({"verify", "--layout", ",nt"}, {"--layout", "``"});
   expect_usage_error({"verify", "--layout", "tt"}, {"--layout", "expected nt, nn or tn", "`tt`"});
   expect_usage_error({"verify", "--backend", "tpu"}, {"--backend", "expected cpu or sm90", "`tpu`"});
   for (const char* shape : {"8", "8x8", "8x8x", "8x8x8x8", "0x8x8", "-1x8x8", "axbxc", "8x8x99999999999999999999"})

@@ -319,6 +319,8 @@ TEST_F(TrainCommand, BadArgumentsAreErrors) {
   expect_failure(2, "generate -n 99999999999999999999 " + path("nowhere"), {"--tokens", "`99999999999999999999`"});
   expect_failure(2, "generate --seed 18446744073709551616 " + path("nowhere"), {"--seed", "18446744073709551615, got"});
   expect_failure(2, "generate --ids '' " + path("nowhere"), {"--ids", "``"});
+  expect_failure(2, "generate --ids 1,,2 " + path("nowhere"), {"--ids", "``"});
+  expect_failure(2, "generate --ids 1,2, " + path("nowhere"), {"--ids", "``"});
   expect_failure(2, "generate --ids 1 --seed -1 " + path("nowhere"), {"--seed", "`-1`"});
   expect_failure(1, "generate " + path("nowhere"), {"nowhere", "config.json"});
   EXPECT_FALSE(std::filesystem::exists(scratch / "out"));
