@@ -204,7 +204,7 @@ FAULTS = [
         "ops/backward.cpp programs_bits_test",
     ),
     (LOOP, "rows = c.folds.rows || piece.whole ?", "rows = piece.whole ?", bits),
-    (LOOP, "few && worth && !c.folds.columns ?", "few && worth ?", bits),
+    (LOOP, "if (c.folds.columns || !worth) return c.tile_n;", "if (!worth) return c.tile_n;", bits),
     (LOOP, "columns.at(cols.first));", "columns.at(0));", loop),
     (LOOP, "tn * c.tile_n + cols.first,", "tn * c.tile_n,", loop),
     (LOOP, "+ first * steps) *", "+ 0 * steps) *", loop),

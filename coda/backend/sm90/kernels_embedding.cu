@@ -58,9 +58,8 @@ struct BucketSort {
     typename Scan::TempStorage scan;
   };
 
-  /// What is no token is in the last bucket, behind all that is.
-  std::uint32_t vocabulary, last_key = vocabulary / kBuckets + 1;
-  int last_bit = kRowBits + std::bit_width(last_key);
+  std::uint32_t vocabulary;
+  int last_bit = kRowBits + std::bit_width(vocabulary / kBuckets);
 
   /// Whether words hold a row and what is left of its token without the bucket.
   static bool fits(std::uint32_t rows, std::uint32_t vocabulary) {
@@ -68,11 +67,12 @@ struct BucketSort {
   }
   /// Where a bucket's word is in shared memory: each thread's are in other banks.
   static CODA_KERNEL_FN std::uint32_t place(std::uint32_t i) { return i + i / kItems; }
+  /// What is no token is in the last bucket, where its number is behind all that is one.
   CODA_KERNEL_FN std::uint32_t bucket_of(std::uint32_t token) const {
     return token == vocabulary ? kBuckets - 1 : token % kBuckets;
   }
   CODA_KERNEL_FN std::uint32_t word(std::uint32_t token, std::uint32_t row) const {
-    return (token == vocabulary ? last_key : token / kBuckets) << kRowBits | row;
+    return token / kBuckets << kRowBits | row;
   }
   /// Goes over every 32nd row from `first` on, those of a lane. Lane i gets the mask of the warp's i-th 32 rows that
   /// are in this block's bucket. Returns numbers to be added up: in the lower half of a word how many of the warp's
