@@ -2,7 +2,9 @@
 #include <omp.h>
 
 #include <functional>
+#include <random>
 #include <thread>
+#include <vector>
 
 #include "tests/programs/harness.h"
 
@@ -161,6 +163,45 @@ TEST(Bits, AreTheSameFromTwoThreadsThatCallAtOnce) {
   for (std::thread& t : threads) t.join();
   for (const auto& list : failures)
     for (const std::string& text : list) ADD_FAILURE() << text;
+}
+
+// oneDNN's cache of kernels, of 1024 by default, is the process's, and each thread keeps what it got of it.
+TEST(Bits, DoNotDependOnTheCallsBefore) {
+  const std::vector<float> values = [] {
+    std::mt19937 random(base_seed());
+    std::normal_distribution<float> normal;
+    std::vector<float> v(1300);
+    for (float& x : v) x = normal(random);
+    return v;
+  }();
+  struct Product {
+    std::int64_t m, n, k;
+  };
+  const auto product = [&](coda::Layout layout, const Product& p) {
+    const bool a_is_km = layout == coda::Layout::tn, b_is_nk = layout == coda::Layout::nt;
+    std::vector<float> out(static_cast<std::size_t>(p.m * p.n));
+    ops::gemm({.a = MatrixOf<const float>(values.data(), a_is_km ? p.k : p.m, a_is_km ? p.m : p.k),
+               .b = MatrixOf<const float>(values.data() + 1, b_is_nk ? p.n : p.k, b_is_nk ? p.k : p.n),
+               .layout = layout,
+               .out = MatrixOf<float>(out.data(), p.m, p.n)});
+    return out;
+  };
+  using Results = std::vector<std::vector<float>>;
+  const auto products = [&](coda::Layout layout) {
+    Results all;
+    for (const Product& p : {Product{1, 1, 65}, {2, 1, 300}, {1, 1, 257}, {257, 1, 4}, {1, 40, 1}, {40, 1, 1}})
+      all.push_back(product(layout, p));
+    return all;
+  };
+  for (const coda::Layout layout : kLayouts) {
+    const Results first = products(layout);
+    for (std::int64_t i = 0; i < 1100; ++i) product(coda::Layout::nn, {2 + i % 40, 2 + i / 40, 3});
+    for (const coda::Layout other : kLayouts)
+      if (other != layout) products(other);
+    Results again;
+    std::thread([&] { again = products(layout); }).join();
+    for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(first[i], again[i]) << coda::name_of(layout) << " " << i;
+  }
 }
 
 TEST(Bits, OfARowDoNotDependOnTheRowsBelowIt) {

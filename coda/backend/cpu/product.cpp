@@ -92,6 +92,14 @@ void add_step(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n
   }
 }
 
+// What oneDNN's cache of kernels takes for the same description may differ in the stride of a single row, column or
+// step, which means nothing: it would depend on earlier calls which kernel runs, and in which order it adds.
+Operand settled(Operand x, std::int64_t free, std::int64_t k) {
+  if (free == 1) x.free_stride = x.k_stride == 1 ? k : 1;
+  if (k == 1) x.k_stride = x.free_stride == 1 ? free : 1;
+  return x;
+}
+
 using BlockedKey = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t, bool>;
 
 }  // namespace
@@ -124,13 +132,14 @@ void multiply(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n
       for (std::int64_t i = 0; i < m; ++i) std::fill_n(acc + i * ld, n, 0.F);
     return add_step(a, b, m, n, k - 1, acc, ld);
   }
+  const Operand x = settled(a, m, k), y = settled(b, n, k);
   using Key = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                          std::int64_t, std::int64_t>;
   thread_local std::map<Key, Matmul> cache;
-  const Key key{a.dtype, m, n, k, a.free_stride, a.k_stride, b.free_stride, b.k_stride, ld};
+  const Key key{x.dtype, m, n, k, x.free_stride, x.k_stride, y.free_stride, y.k_stride, ld};
   find_or_make(cache, key, [&] {
-    const memory::desc src({m, k}, dnnl_type(a.dtype), memory::dims{a.free_stride, a.k_stride});
-    const memory::desc weights({k, n}, dnnl_type(b.dtype), memory::dims{b.k_stride, b.free_stride});
+    const memory::desc src({m, k}, dnnl_type(x.dtype), memory::dims{x.free_stride, x.k_stride});
+    const memory::desc weights({k, n}, dnnl_type(y.dtype), memory::dims{y.k_stride, y.free_stride});
     const memory::desc dst({m, n}, memory::data_type::f32, memory::dims{ld, 1});
     return Matmul({dnnl::matmul::desc(src, weights, dst), engine()});
   }).run(a.data, b.data, acc);
