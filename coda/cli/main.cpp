@@ -15,6 +15,7 @@
 namespace {
 
 constexpr int kFailed = 1, kUsage = 2;
+constexpr const char* kLost = "stdout: expected to write all of the output, could not";
 
 int fail(int status, const char* message) {
   std::fflush(stdout);
@@ -42,6 +43,15 @@ void take_standard_numbers() {
     if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);  // gets this number; to write to it is an error
 }
 
+/// An empty value is mostly a variable of a script that was not set, and would mean that the option was not given.
+void refuse_empty(CLI::App& app) {
+  const auto check = [](const std::string& text) { return text.empty() ? "expected a value, got ``" : ""; };
+  for (CLI::App* command : app.get_subcommands(nullptr)) {
+    for (CLI::Option* option : command->get_options())
+      if (option->get_items_expected_max() > 0 && !option->check_lname("prompt")) option->check(check, "");
+  }
+}
+
 int run(CLI::App& app, int argc, char** argv) {
   try {
     if (argc > 1) refuse_unknown(app, argv[1]);
@@ -56,9 +66,7 @@ int run(CLI::App& app, int argc, char** argv) {
     return kUsage;
   }
   // What was printed may still be on its way, or was lost on it before: a full disk shows here.
-  return std::fflush(stdout) == 0 && !std::ferror(stdout)
-             ? 0
-             : fail(kFailed, "stdout: expected to write all of the output, could not");
+  return std::fflush(stdout) == 0 && !std::ferror(stdout) ? 0 : fail(kFailed, kLost);
 }
 
 }  // namespace
@@ -86,10 +94,11 @@ int main(int argc, char** argv) {
     coda::cli::add_tune(app);
     coda::cli::add_train(app);
     coda::cli::add_generate(app);
+    refuse_empty(app);
     return run(app, argc, argv);
   } catch (const std::bad_alloc&) {
     return fail(kFailed, "out of memory");
   } catch (const std::exception& error) {
-    return fail(kFailed, error.what());
+    return fail(kFailed, std::ferror(stdout) ? kLost : error.what());
   }
 }

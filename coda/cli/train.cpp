@@ -87,13 +87,14 @@ void print_json(const nn::TrainResult& result, const std::string& out) {
   fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));  // paths are bytes
 }
 
-/// A model that has diverged has no finite loss: not on the last batch, not on the text to validate on. Nothing is
-/// known of one that saw neither.
-void require_finite(const nn::TrainResult& result) {
-  if (std::isfinite(result.loss) || std::isfinite(result.validation_loss)) return;
+/// A model that has diverged has no finite loss: on the text to validate on, which the saved model saw, or else on the
+/// last batch, which it saw before the last update.
+void require_finite(const nn::TrainResult& result, bool validates) {
+  const double loss = validates ? result.validation_loss : result.loss;
+  if (std::isfinite(loss)) return;
   throw Error(Status::invalid_argument,
-              fmt::format("train: loss: expected a finite one, got {} at step {}; a lower --lr may help", result.loss,
-                          result.step));
+              fmt::format("train: {}loss: expected a finite one, got {} at step {}; a lower --lr may help",
+                          validates ? "validation " : "", loss, result.step));
 }
 
 void train(Arguments& args) {
@@ -123,7 +124,7 @@ void train(Arguments& args) {
              fmt::format("interrupted; go on with: coda train --resume --out {}\n", quoted(args.run.out.string())));
     CatchInterrupt::end_process();
   }
-  if (result.step > before || validates) require_finite(result);
+  if (result.step > before || validates) require_finite(result, validates);
 }
 
 void run(Arguments args) {

@@ -1,6 +1,7 @@
 // JSON of others.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -8,7 +9,7 @@
 namespace coda {
 
 /// The document; a discarded value where the text is none, or is nested deeper than any of ours: what one does with a
-/// value (a copy, a dump) recurses.
+/// value (a copy, a dump) recurses. The parser by itself would end at a NUL, and not look at what is behind it.
 inline nlohmann::json parse_json(std::string_view text) {
   constexpr int kDeepest = 64;
   bool deep = false;
@@ -17,13 +18,17 @@ inline nlohmann::json parse_json(std::string_view text) {
     return !deep;
   };
   auto root = nlohmann::json::parse(text, look, /*allow_exceptions=*/false);
-  return deep ? nlohmann::json(nlohmann::json::value_t::discarded) : root;
+  return deep || text.find('\0') != text.npos ? nlohmann::json(nlohmann::json::value_t::discarded) : root;
 }
 
 /// A value as a message shows it: no longer than a line, and in UTF-8 whatever its bytes.
 inline std::string shown(const nlohmann::json& value) {
-  std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return text.size() <= 120 ? text : text.substr(0, 117) + "...";
+  const std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (text.size() <= 120) return text;
+  std::size_t end = 117;
+  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xc0) == 0x80; };
+  while (end > 0 && continues(end)) --end;  // not in the middle of a character
+  return text.substr(0, end) + "...";
 }
 
 }  // namespace coda

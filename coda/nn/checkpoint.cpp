@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 constexpr const char* kConfigFile = "config.json";
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr std::uint64_t kMaxIndex = 100'000'000;  // as a header
 constexpr const char* kTrainingFile = "training.safetensors";
 constexpr const char* kUpdates = "updates";  // steps that the optimiser applied, which its bias correction counts
 constexpr std::string_view kOptionPrefix = "option.";
@@ -64,8 +65,8 @@ Integer parse_number(const SafetensorsFile& file, const char* key) {
   Integer value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || error != std::errc() || end != text.data() + text.size()) {
-    throw Error(Status::invalid_argument,
-                fmt::format("checkpoint: {}: {}: expected a whole number, got '{}'", file.path().string(), key, text));
+    throw Error(Status::invalid_argument, fmt::format("checkpoint: {}: {}: expected a whole number, got {}",
+                                                      file.path().string(), key, shown(text)));
   }
   return value;
 }
@@ -82,6 +83,30 @@ TrainingState parse_state(const SafetensorsFile& file) {
   return state;
 }
 
+std::int64_t elements_of(const SafetensorsFile& file) {
+  std::int64_t elements = 0;
+  for (const auto& [name, entry] : file.tensors()) elements += element_count(entry.shape, entry.dtype);
+  return elements;
+}
+
+/// A config that lies about sizes must not make us allocate them.
+void refuse_larger(const fs::path& folder, const ModelConfig& c, std::int64_t elements) {
+  const auto holds = [&](std::initializer_list<std::int64_t> sides) {
+    std::int64_t left = elements;
+    for (const std::int64_t side : sides) left /= side;
+    return left > 0;
+  };
+  if (holds({c.vocab, c.hidden}) && holds({c.layers, c.hidden, c.ffn}) &&
+      holds({c.layers, c.hidden, c.heads, c.head_dim})) {
+    return;
+  }
+  throw Error(
+      Status::invalid_argument,
+      fmt::format("checkpoint: {}: {}: expected a model of no more than the {} values of its tensors, got {} "
+                  "layers of {} with {} heads of {}, a feed-forward of {} and a vocabulary of {}",
+                  folder.string(), kConfigFile, elements, c.layers, c.hidden, c.heads, c.head_dim, c.ffn, c.vocab));
+}
+
 /// The weights of a folder, in one file or in shards.
 class WeightFiles {
  public:
@@ -91,7 +116,7 @@ class WeightFiles {
       return;
     }
     const fs::path index = folder / kIndexFile;
-    const auto root = parse_json(read_text(index));
+    const auto root = parse_json(read_text(index, kMaxIndex));
     const auto map = root.is_object() ? root.value("weight_map", nlohmann::json()) : nlohmann::json();
     if (!map.is_object()) {
       throw Error(Status::invalid_argument,
@@ -100,11 +125,13 @@ class WeightFiles {
     std::vector<std::string> shards;
     for (const auto& [name, shard] : map.items()) {
       // A shard is a file of this folder: a path that leads out of it is refused.
-      if (!shard.is_string() || fs::path(shard.get<std::string>()).filename() != shard.get<std::string>()) {
+      const std::string file = shard.is_string() ? shard.get<std::string>() : "";
+      if (file.empty() || fs::path(file).filename() != file || file.find('\0') != std::string::npos) {
         throw Error(Status::invalid_argument,
-                    fmt::format("checkpoint: {}: weight_map: {}: expected a file name", index.string(), name));
+                    fmt::format("checkpoint: {}: weight_map: {}: expected a file name, got {}", index.string(),
+                                shown(name), shown(shard)));
       }
-      shards.push_back(shard.get<std::string>());
+      shards.push_back(file);
     }
     std::sort(shards.begin(), shards.end());
     shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
@@ -119,26 +146,10 @@ class WeightFiles {
                 fmt::format("checkpoint: {}: {}: expected this tensor, got none", folder_.string(), name));
   }
 
-  /// A config that lies about sizes must not make us allocate them.
-  void refuse_larger(const ModelConfig& c) const {
+  void refuse_larger(const ModelConfig& config) const {
     std::int64_t elements = 0;
-    for (const auto& file : files_) {
-      for (const auto& [name, entry] : file->tensors()) elements += element_count(entry.shape, entry.dtype);
-    }
-    const auto holds = [&](std::initializer_list<std::int64_t> sides) {
-      std::int64_t left = elements;
-      for (const std::int64_t side : sides) left /= side;
-      return left > 0;
-    };
-    if (holds({c.vocab, c.hidden}) && holds({c.layers, c.hidden, c.ffn}) &&
-        holds({c.layers, c.hidden, c.heads, c.head_dim})) {
-      return;
-    }
-    throw Error(
-        Status::invalid_argument,
-        fmt::format("checkpoint: {}: {}: expected a model of no more than the {} values of its tensors, got {} "
-                    "layers of {} with {} heads of {}, a feed-forward of {} and a vocabulary of {}",
-                    folder_.string(), kConfigFile, elements, c.layers, c.hidden, c.heads, c.head_dim, c.ffn, c.vocab));
+    for (const auto& file : files_) elements += elements_of(*file);
+    nn::refuse_larger(folder_, config, elements);
   }
 
   /// A tensor that the model does not know would silently change what it computes.
@@ -151,7 +162,7 @@ class WeightFiles {
         const bool harmless = name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight";
         if (expected || harmless) continue;
         throw Error(Status::unsupported, fmt::format("checkpoint: {}: {}: expected only tensors of the model of {}",
-                                                     file->path().string(), name, kConfigFile));
+                                                     file->path().string(), shown(name), kConfigFile));
       }
     }
   }
@@ -215,15 +226,19 @@ bool has_training(const fs::path& folder) { return fs::exists(folder / kTraining
 
 TrainingState read_training(const fs::path& folder) { return parse_state(SafetensorsFile(folder / kTrainingFile)); }
 
+void check_training(const fs::path& folder, const ModelConfig& config) {
+  refuse_larger(folder, config, elements_of(SafetensorsFile(folder / kTrainingFile)) / 3);  // of each parameter three
+}
+
 TrainingState load_training(const fs::path& folder, AdamW& optimiser) {
   const SafetensorsFile file(folder / kTrainingFile);
   TrainingState state = parse_state(file);
   // Files of older versions do not tell it.
   const std::int64_t updates =
       file.metadata().contains(kUpdates) ? parse_number<std::int64_t>(file, kUpdates) : state.step;
-  if (updates < 0) {
-    throw Error(Status::invalid_argument, fmt::format("checkpoint: {}: {}: expected at least 0, got {}",
-                                                      file.path().string(), kUpdates, updates));
+  if (updates < 0 || updates > state.step) {
+    throw Error(Status::invalid_argument, fmt::format("checkpoint: {}: {}: expected 0 to the {} steps, got {}",
+                                                      file.path().string(), kUpdates, state.step, updates));
   }
   std::vector<HostTensor> loaded;
   for (AdamW::Slot& slot : optimiser.slots()) {

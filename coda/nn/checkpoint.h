@@ -41,6 +41,8 @@ bool has_training(const std::filesystem::path& folder);
 
 /// Only the state, to set a run up from.
 TrainingState read_training(const std::filesystem::path& folder);
+/// Throws Error(invalid_argument) if a model of this config is larger than what was saved: before memory is asked for.
+void check_training(const std::filesystem::path& folder, const ModelConfig& config);
 
 /// Fills the optimiser, and through it the model's weights, from the folder. The optimiser is unchanged on an error.
 TrainingState load_training(const std::filesystem::path& folder, AdamW& optimiser);

@@ -19,6 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kMaxHeadDim = 512;  // of ops::Heads
+constexpr std::uint64_t kMaxFile = std::uint64_t{16} << 20;
 
 constexpr std::array<std::pair<const char*, DType>, 4> kDTypes{
     {{"bfloat16", DType::bf16}, {"float16", DType::fp16}, {"float32", DType::fp32}, {"float64", DType::fp64}}};
@@ -95,9 +96,9 @@ bool is_qwen3(const Fields& fields) {
   const auto name = list[0].get<std::string>();
   const bool qwen3 = name == "Qwen3ForCausalLM";
   if (!qwen3 && name != "LlamaForCausalLM") {
-    throw Error(
-        Status::unsupported,
-        fmt::format("{}: architectures: expected LlamaForCausalLM or Qwen3ForCausalLM, got {}", fields.where(), name));
+    throw Error(Status::unsupported,
+                fmt::format("{}: architectures: expected LlamaForCausalLM or Qwen3ForCausalLM, got {}", fields.where(),
+                            shown(name)));
   }
   fields.only("model_type", qwen3 ? "qwen3" : "llama");
   return qwen3;
@@ -139,8 +140,8 @@ DType read_dtype(const Fields& fields) {
   for (const auto& [text, dtype] : kDTypes) {
     if (name == text) return dtype;
   }
-  throw Error(Status::unsupported,
-              fmt::format("{}: {}: expected bfloat16, float16, float32 or float64, got {}", fields.where(), key, name));
+  throw Error(Status::unsupported, fmt::format("{}: {}: expected bfloat16, float16, float32 or float64, got {}",
+                                               fields.where(), key, shown(name)));
 }
 
 }  // namespace
@@ -255,6 +256,8 @@ std::string format_config(const ModelConfig& config) {
   return out.dump(2) + "\n";
 }
 
-ModelConfig read_config(const std::filesystem::path& file) { return parse_config(read_text(file), file.string()); }
+ModelConfig read_config(const std::filesystem::path& file) {
+  return parse_config(read_text(file, kMaxFile), file.string());
+}
 
 }  // namespace coda::nn

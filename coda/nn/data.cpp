@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -93,7 +94,10 @@ Batch TextData::gather(std::span<const std::uint8_t> part, std::span<const std::
 }
 
 Batch TextData::next_batch(std::int64_t step) const {
-  if (step < 0) throw Error(Status::invalid_argument, fmt::format("data: step: expected at least 0, got {}", step));
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max() / options_.batch - 1;
+  if (step < 0 || step > most) {
+    throw Error(Status::invalid_argument, fmt::format("data: step: expected 0 to {}, got {}", most, step));
+  }
   // One window less than fit leaves room to shift all of them by a phase that differs from epoch to epoch.
   const std::int64_t windows = std::max<std::int64_t>(1, windows_in(split_, options_.seq) - 1);
   const std::int64_t phases = split_ - windows * options_.seq;

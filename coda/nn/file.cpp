@@ -78,8 +78,9 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
-std::string read_text(const std::filesystem::path& path) {
+std::string read_text(const std::filesystem::path& path, std::uint64_t most) {
   const InputFile file(path);
+  if (file.size() > most) fail_io("read", path, fmt::format("expected at most {} bytes, got {}", most, file.size()));
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   return text;

@@ -28,8 +28,8 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-/// The whole of a small file.
-std::string read_text(const std::filesystem::path& path);
+/// The whole of a file of at most so many bytes.
+std::string read_text(const std::filesystem::path& path, std::uint64_t most = std::uint64_t{1} << 40);
 
 /// Writes `path` by way of a temporary file beside it: until `commit`, and after any error (a full disk, say), the old
 /// file is untouched; after it the new one is whole, also across a power cut. Without `commit` the temporary is

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "coda/core/error.h"
 #include "coda/nn/arena.h"
@@ -98,8 +99,10 @@ void check_tokens(std::span<const std::int32_t> tokens, std::int64_t vocab, cons
 }
 
 void check_batch(const Batch& batch, std::int64_t vocab) {
-  const auto expected = static_cast<std::size_t>(batch.rows * batch.seq);
-  if (batch.rows < 1 || batch.seq < 1 || batch.inputs.size() != expected || batch.targets.size() != expected) {
+  std::int64_t expected = 0;
+  const bool countable = !__builtin_mul_overflow(batch.rows, batch.seq, &expected);
+  const auto fits = [&](const auto& tokens) { return countable && std::cmp_equal(tokens.size(), expected); };
+  if (batch.rows < 1 || batch.seq < 1 || !fits(batch.inputs) || !fits(batch.targets)) {
     throw Error(Status::invalid_argument,
                 fmt::format("model: batch: expected {} x {} inputs and targets, got {} and {}", batch.rows, batch.seq,
                             batch.inputs.size(), batch.targets.size()));

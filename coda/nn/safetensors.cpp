@@ -43,10 +43,16 @@ json read_header(const InputFile& file, std::uint64_t& data_begin) {
   std::string text(length, '\0');
   file.read(8, std::as_writable_bytes(std::span(text)));
   data_begin = 8 + length;
-  std::set<std::string> names;
-  const auto once = [&](int depth, json::parse_event_t event, const json& name) {
-    if (depth == 1 && event == json::parse_event_t::key && !names.insert(name.get<std::string>()).second) {
-      damaged(file.path(), fmt::format("header: {}: expected once, got it twice", quoted(name.get<std::string>())));
+  constexpr int kDepth = 3;  // tensors, what is told of one, its sides
+  std::array<std::set<std::string>, kDepth> names;
+  const auto once = [&](int depth, json::parse_event_t event, const json& value) {
+    if (depth > kDepth) damaged(file.path(), "header: expected lists of numbers, got deeper ones");
+    if (event != json::parse_event_t::key) return true;
+    const auto level = static_cast<std::size_t>(depth - 1);
+    if (level + 1 < names.size()) names[level + 1].clear();
+    const auto name = value.get<std::string>();
+    if (!names[level].insert(name).second) {
+      damaged(file.path(), fmt::format("header: {}: expected once, got it twice", quoted(name)));
     }
     return true;
   };

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "coda/core/error.h"
+#include "coda/core/json.h"
 #include "coda/nn/log.h"
 
 namespace coda::nn {
@@ -40,7 +41,7 @@ void parse(const Metadata& metadata, const char* key, Number& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   if (text.empty() || error != std::errc() || end != text.data() + text.size()) {
     throw Error(Status::invalid_argument,
-                fmt::format("checkpoint: training options: {}: expected a number, got '{}'", key, text));
+                fmt::format("checkpoint: training options: {}: expected a number, got {}", key, shown(text)));
   }
 }
 
@@ -147,7 +148,13 @@ void Trainer::start() {
 
 std::unique_ptr<Trainer> Trainer::resume(const fs::path& folder, const fs::path& data) {
   const TrainingState state = read_training(folder);
-  TrainOptions options = TrainOptions::from_metadata(state.options, read_config(folder / "config.json"));
+  const ModelConfig config = read_config(folder / "config.json");
+  check_training(folder, config);
+  TrainOptions options = TrainOptions::from_metadata(state.options, config);
+  if (state.seed != options.seed) {
+    throw Error(Status::invalid_argument,
+                fmt::format("resume: seed: expected that of the options, {}, got {}", options.seed, state.seed));
+  }
   if (!data.empty()) options.data = data;
   auto trainer = std::make_unique<Trainer>(options);
   const auto text = state.options.find(kText);
@@ -155,7 +162,7 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& folder, const fs::path&
   if (const std::string& got = trainer->text_; got != expected) {
     throw Error(Status::invalid_argument,
                 fmt::format("resume: {}: expected the text that the run began with ({}), got {}", options.data.string(),
-                            expected, got));
+                            shown(expected), shown(got)));
   }
   trainer->done_ = load_training(folder, *trainer->optimiser_).step;
   if (trainer->done_ > options.steps) {

@@ -1,5 +1,7 @@
 // `coda` from the outside: help, exit status, errors, and the JSON of info, programs, verify and bench.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -78,6 +80,8 @@ TEST(CodaUsage, UnknownOptionIsNamed) {
 
 TEST(CodaUsage, WrongValueTellsWhatWasExpected) {
   expect_usage_error({"verify", "--dtype", "int8"}, {"--dtype", "expected bf16, fp16, fp32 or fp64", "`int8`"});
+  expect_usage_error({"programs", ""}, {"expected a value", "``"});
+  expect_usage_error({"info", "--explain", "gemm", "8", "8", "8", "--layout", ""}, {"--layout", "``"});
   expect_usage_error({"verify", "--dtype", "bf16,,fp32"}, {"--dtype", "expected bf16, fp16, fp32 or fp64", "``"});
   expect_usage_error({"verify", "--shape", "64x64x64,"}, {"--shape", "``"});
   expect_usage_error({"verify", "--layout", ",nt"}, {"--layout", "``"});
@@ -173,7 +177,7 @@ TEST(CodaExplain, WrongQuestionsAreRefused) {
   for (const char* name : {"gemm_rms_reglu", "gemm_rms_qknorm_rope"})
     expect_usage_error({"info", "--explain", name, "8", "9", "8"}, {"--explain", "even N", name, "9"});
   expect_usage_error({"info", "--explain", "gemm_rms_rope", "8", "8", "8", "--head-dim", "63"}, {"--head-dim", "63"});
-  for (const char* side : {"x", "0", "-1", "8x", "", "99999999999999999999"})
+  for (const char* side : {"x", "0", "-1", "8x", "99999999999999999999"})
     expect_usage_error({"info", "--explain", "gemm", "8", side, "8"},
                        {"--explain: expected a size from 1 to", "got `" + std::string(side) + "`"});
   for (const char* dtype : {"fp32", "fp64"})
@@ -250,6 +254,18 @@ TEST(CodaTune, AFileThatCannotBeUsedIsTold) {
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_HAS(r.err, "coda: warning: CODA_TUNING: /nonexistent/tuning.json");
   EXPECT_HAS(r.out, "which is not used");
+}
+
+TEST(CodaTune, WhatIsNoFileIsNotRead) {
+  const std::string pipe = std::filesystem::temp_directory_path() / ("coda_pipe_" + std::to_string(::getpid()));
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, std::string("/dev/zero")}) {
+    const Variable tuning("CODA_TUNING", path);
+    const CommandResult r = run_coda({"info", "--explain", "gemm_rms", "16384", "8200", "4096"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_HAS(r.err, path + ": expected a file of `coda tune`, got none");
+  }
+  std::remove(pipe.c_str());
 }
 
 TEST(CodaTune, APathThatIsNotUtf8IsShown) {

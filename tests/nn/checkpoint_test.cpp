@@ -201,6 +201,8 @@ TEST(Checkpoint, LoadsShards) {
   expect_error(Status::io_error, [&] { load_model(scratch.path()); }, "b.safetensors", "No such file");
   scratch.write("model.safetensors.index.json", R"({"weight_map":{"x":"../a.safetensors"}})");
   expect_error(Status::invalid_argument, [&] { load_model(scratch.path()); }, "weight_map", "expected a file name");
+  scratch.write("model.safetensors.index.json", R"({"weight_map":{"x":"a.safetensors\u0000"}})");
+  expect_error(Status::invalid_argument, [&] { load_model(scratch.path()); }, "weight_map", "expected a file name");
   scratch.write("model.safetensors.index.json", "{\"weight_map\":" + std::string(1'000'000, '['));
   expect_error(Status::invalid_argument, [&] { load_model(scratch.path()); }, "weight_map");
   scratch.write("model.safetensors", all);  // what is in one file goes before the shards of an older one
@@ -400,11 +402,14 @@ TEST_F(Training, AStateOfAnotherModelIsNamedAndChangesNothing) {
   write_safetensors(scratch / "training.safetensors", {}, {{"step", "12x"}, {"seed", "1"}});
   expect_error(Status::invalid_argument, [&] { read_training(scratch.path()); }, "step", "12x");
   write_safetensors(scratch / "training.safetensors", {}, {{"step", "12"}});
-  expect_error(Status::invalid_argument, [&] { read_training(scratch.path()); }, "seed", "''");
+  expect_error(Status::invalid_argument, [&] { read_training(scratch.path()); }, "seed", "\"\"");
   write_safetensors(scratch / "training.safetensors", {}, {{"step", "-1"}, {"seed", "1"}});
   expect_error(Status::invalid_argument, [&] { read_training(scratch.path()); }, "step", "got -1");
   write_safetensors(scratch / "training.safetensors", {}, {{"step", "1"}, {"seed", "1"}, {"updates", "-1"}});
   expect_error(Status::invalid_argument, [&] { load_training(scratch.path(), adam); }, "updates", "got -1");
+  write_safetensors(scratch / "training.safetensors", {}, {{"step", "1"}, {"seed", "1"}, {"updates", "2"}});
+  expect_error(
+      Status::invalid_argument, [&] { load_training(scratch.path(), adam); }, "updates", "0 to the 1", "got 2");
 }
 
 TEST(Weights, InitialisationIsAFunctionOfTheSeed) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "coda/nn/config.h"
+#include "coda/nn/safetensors.h"
 #include "tests/nn/scratch.h"
 
 namespace {
@@ -217,6 +218,34 @@ TEST(ModelConfig, TextThatIsNoObjectIsRefused) {
   expect_error(Status::invalid_argument, [] { parse_config("{\"architectures\": [\"\xff\"]}"); }, "config.json");
   coda::testing::Scratch scratch;
   expect_error(Status::io_error, [&] { coda::nn::read_config(scratch / "none.json"); }, "none.json", "No such file");
+  const std::string behind(1, '\0');
+  expect_error(Status::invalid_argument, [&] { parse_config("{}" + behind + "{}", "some.json"); }, "a JSON object");
+  const auto large = scratch.write("large.json", "{}");
+  std::filesystem::resize_file(large, std::uintmax_t{1} << 30);
+  expect_error(
+      Status::io_error, [&] { coda::nn::read_config(large); }, "large.json", "expected at most 16777216 bytes");
+}
+
+TEST(ModelConfig, ErrorsAreOneLineInUtf8) {
+  const auto message = [](const nlohmann::json& config) {
+    try {
+      parse_config(config.dump());
+    } catch (const coda::Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  std::string long_text(1, 'a');
+  for (int i = 0; i < 1000; ++i) long_text += "\u20ac";
+  for (const std::string& text : {std::string("a\nb\x1b[31m"), long_text, "a" + long_text, "ab" + long_text}) {
+    for (const nlohmann::json& config : {nlohmann::json{{"architectures", {text}}}, {{"architectures", text}}}) {
+      const std::string got = message(config);
+      EXPECT_EQ(got.find_first_of("\n\x1b"), std::string::npos) << got;
+      EXPECT_LT(got.size(), 300U);
+      EXPECT_NE(got, "none");
+      EXPECT_TRUE(coda::nn::is_utf8(got)) << got;
+    }
+  }
 }
 
 }  // namespace

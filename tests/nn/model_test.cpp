@@ -358,6 +358,8 @@ TEST(ModelErrors, NameTheArgument) {
   batch.targets.pop_back();
   testing::expect_error(Status::invalid_argument, [&] { model.loss(batch); }, "batch", "2 x 4");
   testing::expect_error(Status::invalid_argument, [&] { model.loss({0, 4, {}, {}}); }, "batch", "0 x 4");
+  constexpr std::int64_t kRows = std::int64_t{1} << 62;
+  testing::expect_error(Status::invalid_argument, [&] { model.loss({kRows, 4, {}, {}}); }, "batch", "x 4");
   testing::expect_error(Status::invalid_argument, [&] { Decoder none(config, weights, 0); }, "capacity", "got 0");
   Decoder decoder(config, weights, 4);
   const std::vector<std::int32_t> long_text(5, 1), empty, unknown{11};

@@ -142,6 +142,9 @@ TEST(Safetensors, DamagedHeadersAreNamed) {
        12, bad, "overlaps"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
        4, bad, "\"a\": expected once"},
+      {one(R"({"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]})"), 4, bad, "\"shape\": expected once"},
+      {R"({"__metadata__":{"a":"1","a":"2"}})", 0, bad, "\"a\": expected once"},
+      {"{\"t\":" + std::string(1'000'000, '['), 0, bad, "deeper ones"},
       {R"({"__metadata__":[]})", 0, bad, "__metadata__"},
       {R"({"__metadata__":{"a":1}})", 0, bad, "__metadata__"},
   };

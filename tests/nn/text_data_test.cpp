@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -121,6 +122,8 @@ TEST(TextData, TheShortestTextIsOneSequenceAndOneByte) {
   EXPECT_EQ(data.next_batch(123).inputs, (std::vector<std::int32_t>{0, 1, 2, 3, 4, 0, 1, 2, 3, 4}));
   EXPECT_EQ(data.validation_batches(), 0);
   expect_error(Status::invalid_argument, [&] { data.next_batch(-1); }, "step", "got -1");
+  constexpr std::int64_t kLast = std::numeric_limits<std::int64_t>::max();
+  expect_error(Status::invalid_argument, [&] { data.next_batch(kLast); }, "step", "got 9223372036854775807");
 }
 
 TEST(TextData, ReadsBytesAboveAsciiAsUnsigned) {

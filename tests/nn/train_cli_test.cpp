@@ -88,9 +88,11 @@ TEST_F(TrainCommand, ThatDivergedSaysSoInTheEnd) {
   const std::string run = "train" + data() + model() + "--steps 6 --warmup 0 --json --out " + path("out");
   const Result r = coda(run + " --lr 1e30");
   EXPECT_EQ(r.status, 1);
-  EXPECT_NE(r.error.find("train: loss: expected a finite one, got"), std::string::npos) << r.error;
+  EXPECT_NE(r.error.find("train: validation loss: expected a finite one, got"), std::string::npos) << r.error;
   EXPECT_EQ(nlohmann::json::parse(r.out)["step"], 6) << "the checkpoint is there to be looked at";
   EXPECT_EQ(coda("train --resume --quiet --out " + path("out")).status, 1) << "nothing was left to do, it is as it was";
+  EXPECT_EQ(coda("train" + data() + model() + "--steps 1 --warmup 0 --lr 1e30 --out " + path("last")).status, 1)
+      << "the last step's loss is finite, and what it made of the model is not";
   EXPECT_EQ(coda(run + " --validation 0").status, 0) << "there is no loss to validate by";
   EXPECT_EQ(coda("train --resume --quiet --out " + path("out")).status, 0) << "nothing was left to do";
 }
@@ -319,6 +321,8 @@ TEST_F(TrainCommand, BadArgumentsAreErrors) {
   expect_failure(2, "generate -n 99999999999999999999 " + path("nowhere"), {"--tokens", "`99999999999999999999`"});
   expect_failure(2, "generate --seed 18446744073709551616 " + path("nowhere"), {"--seed", "18446744073709551615, got"});
   expect_failure(2, "generate --ids '' " + path("nowhere"), {"--ids", "``"});
+  expect_failure(2, "generate --logits '' " + path("nowhere"), {"--logits", "``"});
+  expect_failure(2, "generate ''", {"checkpoint", "``"});
   expect_failure(2, "generate --ids 1,,2 " + path("nowhere"), {"--ids", "``"});
   expect_failure(2, "generate --ids 1,2, " + path("nowhere"), {"--ids", "``"});
   expect_failure(2, "generate --ids 1 --seed -1 " + path("nowhere"), {"--seed", "`-1`"});

@@ -396,6 +396,20 @@ TEST(TrainingErrors, ADamagedTrainingStateIsRefused) {
   expect_error(Status::invalid_argument, [&] { Trainer::resume(scratch / "out"); }, "training.safetensors");
   std::filesystem::remove(file);
   expect_error(Status::io_error, [&] { Trainer::resume(scratch / "out"); }, "training.safetensors");
+  // The same number of bytes, so that the header's length holds.
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = good;
+    changed.replace(changed.find(from), from.size(), to);
+    scratch.write("out/training.safetensors", changed);
+  };
+  with("\"seed\":\"7\"", "\"seed\":\"8\"");
+  expect_error(Status::invalid_argument, [&] { Trainer::resume(scratch / "out"); }, "seed", "got 8");
+  scratch.write("out/training.safetensors", good);
+  const auto config = scratch / "out" / "config.json";
+  nlohmann::json lies = nlohmann::json::parse(slurp(config));
+  lies["vocab_size"] = 2'000'000'000;  // more memory than there is
+  scratch.write("out/config.json", lies.dump());
+  expect_error(Status::invalid_argument, [&] { Trainer::resume(scratch / "out"); }, "config.json", "a vocabulary of");
 }
 
 TEST(Comparison, LossesOfFusedAndUnfusedStayTogether) {

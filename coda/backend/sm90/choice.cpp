@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <system_error>
 #include <tuple>
 
 #include "coda/backend/sm90/config.h"
@@ -141,12 +144,18 @@ Entry read_entry(const json& record, const std::string& where) {
 }
 
 std::string contents(const std::string& path) {
+  constexpr std::uintmax_t kMost = std::uintmax_t{64} << 20;
+  const auto require = [&](bool ok, const char* got) {
+    if (!ok) throw Error(Status::io_error, path + ": expected a file of `coda tune`, " + got);
+  };
+  std::error_code error;
+  require(std::filesystem::is_regular_file(path, error), "got none");  // a pipe would make it wait
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  require(!error && size <= kMost, "got one of more than 64 MiB");
+  std::string text(size, '\0');
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    throw Error(Status::io_error, path + ": expected a file of `coda tune`, could not read it");
-  }
-  return text.str();
+  require(static_cast<bool>(file.read(text.data(), static_cast<std::streamsize>(size))), "could not read it");
+  return text;
 }
 
 struct Loaded {
@@ -228,9 +237,7 @@ void Table::add(const std::string& text, const std::string& origin) {
   std::vector<Entry> merged = entries_;
   const auto add = [&](Entry e) {
     e.chip = chip;
-    const auto at = std::lower_bound(merged.begin(), merged.end(), e, before);
-    if (at != merged.end() && key_of(*at) == key_of(e)) *at = std::move(e);
-    else merged.insert(at, std::move(e));
+    merged.push_back(std::move(e));
   };
   if (const Chip served_by = nearest(chip); served_by != chip) {
     for (const Entry& e : entries_)
@@ -245,7 +252,14 @@ void Table::add(const std::string& text, const std::string& origin) {
     e.cublaslt = cublaslt;
     add(std::move(e));
   }
-  entries_ = std::move(merged);
+  // Of the same shape the last one.
+  std::stable_sort(merged.begin(), merged.end(), before);
+  std::vector<Entry> entries;
+  for (Entry& e : merged) {
+    if (!entries.empty() && key_of(entries.back()) == key_of(e)) entries.back() = std::move(e);
+    else entries.push_back(std::move(e));
+  }
+  entries_ = std::move(entries);
   if (std::find(chips_.begin(), chips_.end(), chip) == chips_.end()) chips_.push_back(chip);
 }
 
