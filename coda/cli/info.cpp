@@ -144,11 +144,11 @@ void print(const json& j) {
     fmt::print("{:<12}{}\n", name, value.empty() ? "-" : value);
   };
   const json &build = j["build"], &cpu = j["cpu"], &sm90 = j["backends"]["sm90"];
-  const std::string sanitizers = text(build["sanitizers"]);
+  const std::string sanitizers = text(build["sanitizers"]), arch = text(build["arch"]);
   line("coda", text(j["version"]) + (text(j["commit"]).empty() ? "" : " (" + text(j["commit"]) + ")"));
   line("compiler", fmt::format("{}, {}, {}", text(build["compiler"]), text(build["type"]), text(build["flags"])));
-  line("compiled", fmt::format("-march={}: {} ({}-byte vectors)", text(build["arch"]), list(build["features"]),
-                               build["simd_bytes"].get<int>()));
+  line("compiled", fmt::format("{}: {} ({}-byte vectors)", arch.empty() ? "no -march" : "-march=" + arch,
+                               list(build["features"]), build["simd_bytes"].get<int>()));
   if (!sanitizers.empty()) line("sanitizers", sanitizers);
   line("cuda", text(build["cuda"]).empty() ? "not built in" : "nvcc " + text(build["cuda"]));
   line("cpu", fmt::format("{}, {} processors, {} threads", text(cpu["model"]), cpu["processors"].get<int>(),

@@ -74,7 +74,7 @@ void Check::indices(const char* name, const ConstVector& v, std::int64_t size) c
 }
 
 void Check::same_pitch(const char* name, const ConstMatrix& m, const char* other_name, const ConstMatrix& other) const {
-  if (m.rows <= 1 || m.pitch == other.pitch) return;
+  if (m.rows <= 1 || m.cols <= 0 || m.pitch == other.pitch) return;
   fail(name, "expected the pitch of {}, {}, got {}", other_name, other.pitch, m.pitch);
 }
 

@@ -69,7 +69,7 @@ struct Gemm {
 void gemm(const Gemm& args);
 
 /// x = a b + residual; h = x weight (optional); and statistics of x for the next norm: sum_sq (M, tiles_n) for RMSNorm,
-/// or mean and m2 (M, tiles_n), mean and sum of squared deviations inside each tile, for LayerNorm.
+/// or mean and m2 (M, tiles_n), of one pitch: mean and sum of squared deviations inside each tile, for LayerNorm.
 struct GemmResidual {
   ConstMatrix a, b;
   Layout layout = Layout::nt;
@@ -180,9 +180,9 @@ struct LogitTransform {
   double scale = 1, cap = 0;
 };
 
-/// z = norm(a b) (M, V), l = transform(z); of each row and tile max and sum of exp(l - max), (M, tiles_n); optionally
-/// the row sums of l (for label smoothing), preact = z and logits = l (M, V). target (M), int32 or int64: the target's
-/// logit goes to target_logit (M); rows whose target is outside of the block are left as they are.
+/// z = norm(a b) (M, V), l = transform(z); of each row and tile max and sum of exp(l - max), (M, tiles_n), of one
+/// pitch; optionally the row sums of l (for label smoothing), preact = z and logits = l (M, V). target (M), int32 or
+/// int64: the target's logit goes to target_logit (M); rows whose target is outside of the block are left as they are.
 /// `first_column` is the vocabulary index of column 0 where b is a block of the vocabulary.
 struct GemmLse {
   ConstMatrix a, b;

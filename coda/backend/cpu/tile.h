@@ -42,7 +42,7 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   /// Cosine and sine of columns that are not rotated.
   alignas(64) static constexpr auto kNoAngles = [] {
     std::array<Acc, kColumns> angles{};
-    for (int i = 0; i < kColumns; i += 2) angles[i] = 1;
+    for (std::size_t i = 0; i < angles.size(); i += 2) angles[i] = 1;
     return angles;
   }();
 
