@@ -23,7 +23,7 @@ inline nlohmann::json parse_json(std::string_view text) {
 
 /// A value as a message shows it: no longer than a line, and in UTF-8 whatever its bytes.
 inline std::string shown(const nlohmann::json& value) {
-  const std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (text.size() <= 120) return text;
   std::size_t end = 117;
   const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xc0) == 0x80; };
