@@ -31,7 +31,7 @@ struct Arguments {
 void write_logits(const nn::LoadedModel& model, const std::vector<std::int32_t>& prompt, const std::string& path) {
   nn::Decoder decoder(model.config, model.weights, static_cast<std::int64_t>(prompt.size()));
   const nn::HostTensor logits = decoder.all_logits(prompt);
-  nn::AtomicFile file(path);
+  AtomicFile file(path);
   nn::write_safetensors(
       file,
       {{"logits", logits.dtype(), logits.shape(),

@@ -19,8 +19,8 @@
 #include "coda/cli/result_file.h"
 #include "coda/cli/threads.h"
 #include "coda/core/error.h"
+#include "coda/core/file.h"
 #include "coda/nn/compare.h"
-#include "coda/nn/file.h"
 #include "coda/nn/progress.h"
 #include "coda/nn/trainer.h"
 
@@ -152,7 +152,7 @@ void run(Arguments args) {
     if (!args.run.out.empty()) require_writable(out, "--out");
     const nn::Comparison result = nn::compare_with_unfused(comparison);
     if (!args.run.out.empty()) {
-      nn::AtomicFile file(out);
+      AtomicFile file(out);
       file.write(nn::format_json(result) + "\n");
       file.commit();
     }

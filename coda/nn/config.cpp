@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "coda/core/error.h"
+#include "coda/core/file.h"
 #include "coda/core/json.h"
-#include "coda/nn/file.h"
 
 namespace coda::nn {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "coda/core/error.h"
-#include "coda/nn/file.h"
+#include "coda/core/file.h"
 #include "coda/nn/rng.h"
 
 namespace coda::nn {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "coda/nn/file.h"
+#include "coda/core/file.h"
 
 namespace coda::nn {
 

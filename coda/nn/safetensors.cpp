@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "coda/core/error.h"
+#include "coda/core/json.h"
 
 namespace coda::nn {
 namespace {
@@ -28,10 +29,6 @@ constexpr std::array<const char*, 6> kNames{"BF16", "F16", "F32", "F64", "I32", 
   throw Error(Status::invalid_argument, fmt::format("safetensors: {}: {}", path.string(), message));
 }
 
-std::string quoted(const std::string& name) {
-  return json(name.substr(0, 200)).dump(-1, ' ', true, json::error_handler_t::replace);
-}
-
 json read_header(const InputFile& file, std::uint64_t& data_begin) {
   if (file.size() < 8) damaged(file.path(), fmt::format("expected at least 8 bytes, got {}", file.size()));
   std::uint64_t length = 0;
@@ -47,31 +44,30 @@ json read_header(const InputFile& file, std::uint64_t& data_begin) {
   std::array<std::set<std::string>, kDepth> names;
   const auto once = [&](int depth, json::parse_event_t event, const json& value) {
     if (depth > kDepth) damaged(file.path(), "header: expected lists of numbers, got deeper ones");
-    if (event != json::parse_event_t::key) return true;
+    if (event != json::parse_event_t::key) return;
     const auto level = static_cast<std::size_t>(depth - 1);
     if (level + 1 < names.size()) names[level + 1].clear();
     const auto name = value.get<std::string>();
     if (!names[level].insert(name).second) {
-      damaged(file.path(), fmt::format("header: {}: expected once, got it twice", quoted(name)));
+      damaged(file.path(), fmt::format("header: {}: expected once, got it twice", shown(name)));
     }
-    return true;
   };
-  json header = json::parse(text, once, /*allow_exceptions=*/false);
-  // The parser would skip a byte order mark or blanks, and end at a NUL.
-  const bool plain = !text.empty() && text[0] == '{' && text.find('\0') == std::string::npos;
+  json header = parse_json(text, once);
+  // The parser would skip a byte order mark or blanks.
+  const bool plain = !text.empty() && text[0] == '{';
   if (!plain || !header.is_object()) damaged(file.path(), "header: expected a JSON object, got something else");
   return header;
 }
 
 DType parse_dtype(const std::filesystem::path& path, const std::string& name, const json& entry) {
   const auto it = entry.find("dtype");
-  if (it == entry.end() || !it->is_string()) damaged(path, fmt::format("{}: dtype: expected a string", quoted(name)));
+  if (it == entry.end() || !it->is_string()) damaged(path, fmt::format("{}: dtype: expected a string", shown(name)));
   const auto text = it->get<std::string>();
   const auto found = std::find(kNames.begin(), kNames.end(), text);
   if (found == kNames.end()) {
     throw Error(Status::unsupported,
                 fmt::format("safetensors: {}: {}: dtype: expected BF16, F16, F32, F64, I32 or I64, got {}",
-                            path.string(), quoted(name), quoted(text)));
+                            path.string(), shown(name), shown(text)));
   }
   return static_cast<DType>(found - kNames.begin());
 }
@@ -87,7 +83,7 @@ std::vector<std::int64_t> parse_integers(const std::filesystem::path& path, cons
     if (good) values.push_back((*it)[i].get<std::int64_t>());
   }
   if (!good) {
-    damaged(path, fmt::format("{}: {}: expected a list of {} non-negative integers", quoted(name), key,
+    damaged(path, fmt::format("{}: {}: expected a list of {} non-negative integers", shown(name), key,
                               count < 0 ? std::string("any number") : std::to_string(count)));
   }
   return values;
@@ -95,7 +91,7 @@ std::vector<std::int64_t> parse_integers(const std::filesystem::path& path, cons
 
 TensorEntry parse_entry(const InputFile& file, const std::string& name, const json& entry, std::uint64_t data_begin) {
   const auto& path = file.path();
-  if (!entry.is_object()) damaged(path, fmt::format("{}: expected an object, got {}", quoted(name), entry.type_name()));
+  if (!entry.is_object()) damaged(path, fmt::format("{}: expected an object, got {}", shown(name), entry.type_name()));
   TensorEntry out;
   out.dtype = parse_dtype(path, name, entry);
   out.shape = parse_integers(path, name, entry, "shape", -1);
@@ -104,17 +100,17 @@ TensorEntry parse_entry(const InputFile& file, const std::string& name, const js
   try {
     bytes = element_count(out.shape, out.dtype) * size_of(out.dtype);
   } catch (const Error& error) {
-    damaged(path, fmt::format("{}: {}", quoted(name), error.what()));
+    damaged(path, fmt::format("{}: {}", shown(name), error.what()));
   }
   if (offsets[1] < offsets[0] || offsets[1] - offsets[0] != bytes) {
     damaged(path,
-            fmt::format("{}: data_offsets: expected {} bytes for {} of {}, got [{}, {}]", quoted(name), bytes,
+            fmt::format("{}: data_offsets: expected {} bytes for {} of {}, got [{}, {}]", shown(name), bytes,
                         to_string(out.shape), kNames[static_cast<std::size_t>(out.dtype)], offsets[0], offsets[1]));
   }
   const std::uint64_t available = file.size() - data_begin;
   if (static_cast<std::uint64_t>(offsets[1]) > available) {
     damaged(path, fmt::format("{}: data_offsets: expected an end of at most {} (is the file truncated?), got {}",
-                              quoted(name), available, offsets[1]));
+                              shown(name), available, offsets[1]));
   }
   out.begin = data_begin + static_cast<std::uint64_t>(offsets[0]);
   out.bytes = static_cast<std::uint64_t>(bytes);
@@ -133,7 +129,7 @@ void check_cover(const InputFile& file, const std::map<std::string, TensorEntry>
   for (const auto& [name, entry] : order) {
     if (entry->begin != end) {
       damaged(file.path(),
-              fmt::format("{}: data_offsets: expected a begin of {}, got {} ({})", quoted(*name), end - data_begin,
+              fmt::format("{}: data_offsets: expected a begin of {}, got {} ({})", shown(*name), end - data_begin,
                           entry->begin - data_begin,
                           entry->begin < end ? "it overlaps another tensor" : "bytes before it are unused"));
     }
@@ -162,7 +158,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
     }
     if (!entry.is_object()) damaged(path, "__metadata__: expected an object");
     for (const auto& [key, value] : entry.items()) {
-      if (!value.is_string()) damaged(path, fmt::format("__metadata__: {}: expected a string", quoted(key)));
+      if (!value.is_string()) damaged(path, fmt::format("__metadata__: {}: expected a string", shown(key)));
       metadata_.emplace(key, value.get<std::string>());
     }
   }
@@ -171,14 +167,14 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
 
 const TensorEntry& SafetensorsFile::entry(const std::string& name) const {
   const auto it = tensors_.find(name);
-  if (it == tensors_.end()) damaged(path(), fmt::format("{}: expected this tensor, got none", quoted(name)));
+  if (it == tensors_.end()) damaged(path(), fmt::format("{}: expected this tensor, got none", shown(name)));
   return it->second;
 }
 
 void SafetensorsFile::load(const std::string& name, std::span<std::byte> out) const {
   const TensorEntry& found = entry(name);
   if (out.size() != found.bytes) {
-    damaged(path(), fmt::format("{}: expected {} bytes, got {}", quoted(name), out.size(), found.bytes));
+    damaged(path(), fmt::format("{}: expected {} bytes, got {}", shown(name), out.size(), found.bytes));
   }
   file_.read(found.begin, out);
 }
@@ -198,7 +194,7 @@ void write_safetensors(AtomicFile& file, std::vector<TensorToWrite> tensors, con
   });
   const auto require_utf8 = [](const std::string& text) {
     if (is_utf8(text)) return;
-    throw Error(Status::invalid_argument, fmt::format("safetensors: header: expected UTF-8, got {}", quoted(text)));
+    throw Error(Status::invalid_argument, fmt::format("safetensors: header: expected UTF-8, got {}", shown(text)));
   };
   for (const auto& [key, value] : metadata) require_utf8(key), require_utf8(value);
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
@@ -207,7 +203,7 @@ void write_safetensors(AtomicFile& file, std::vector<TensorToWrite> tensors, con
   for (const TensorToWrite& tensor : tensors) {
     require_utf8(tensor.name);
     if (header.contains(tensor.name)) {
-      throw Error(Status::invalid_argument, fmt::format("safetensors: {}: expected a new name", quoted(tensor.name)));
+      throw Error(Status::invalid_argument, fmt::format("safetensors: {}: expected a new name", shown(tensor.name)));
     }
     const std::int64_t bytes = element_count(tensor.shape, tensor.dtype) * size_of(tensor.dtype);
     header[tensor.name] = {{"dtype", kNames[static_cast<std::size_t>(tensor.dtype)]},

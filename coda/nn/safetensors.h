@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "coda/nn/file.h"
+#include "coda/core/file.h"
 #include "coda/nn/host_tensor.h"
 
 namespace coda::nn {

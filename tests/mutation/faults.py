@@ -28,6 +28,7 @@ ATTENTION = "coda/nn/attention.cpp"
 DATA = "coda/nn/data.cpp"
 ADAMW = "coda/nn/adamw.cpp"
 SAFETENSORS = "coda/nn/safetensors.cpp"
+JSON = "coda/core/json.h"
 SAMPLE = "coda/nn/sample.cpp"
 
 functions, simd, program = "epilogue_functions_test", "epilogue_simd_test", "epilogue_program_test"
@@ -195,9 +196,9 @@ FAULTS = [
         "static_cast<void>(slot);",
         adamw,
     ),
-    (SAFETENSORS, "text[0] == '{' && ", "", safetensors),
+    (SAFETENSORS, "!text.empty() && text[0] == '{';", "true;", safetensors),
     (SAFETENSORS, "names[level + 1].clear();", ";", safetensors),
-    (SAFETENSORS, "text.find('\\0') == std::string::npos", "true", safetensors),
+    (JSON, "deep || text.find('\\0') != text.npos", "deep", safetensors),
     (LOOP, "        strip.forget();\n", "", loop),
     (LOOP, "in.at(first)) + from * in.k_stride", "in.at(0)) + from * in.k_stride", loop),
     (

@@ -238,7 +238,8 @@ TEST(ModelConfig, ErrorsAreOneLineInUtf8) {
   std::string long_text(1, 'a');
   for (int i = 0; i < 1000; ++i) long_text += "\u20ac";
   for (const std::string& text : {std::string("a\nb\x1b[31m"), long_text, "a" + long_text, "ab" + long_text}) {
-    for (const nlohmann::json& config : {nlohmann::json{{"architectures", {text}}}, {{"architectures", text}}}) {
+    for (json config : {json{{"architectures", {text}}}, json{{"architectures", text}}, llama()}) {
+      if (config.contains("torch_dtype")) config["torch_dtype"] = text;
       const std::string got = message(config);
       EXPECT_EQ(got.find_first_of("\n\x1b"), std::string::npos) << got;
       EXPECT_LT(got.size(), 300U);

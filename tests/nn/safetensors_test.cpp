@@ -228,7 +228,7 @@ TEST(AtomicFile, HasTheUsualPermissionsAndLeavesTheUmaskAlone) {
     }
   });
   for (int i = 0; i < 300; ++i) {
-    coda::nn::AtomicFile file(files / "f");
+    coda::AtomicFile file(files / "f");
     file.commit();
   }
   done = true;
@@ -242,7 +242,7 @@ TEST(AtomicFile, TemporariesOfKilledProcessesGoAndThoseInUseStay) {
   Scratch scratch;
   const pid_t child = ::fork();
   if (child == 0) {
-    coda::nn::AtomicFile file(scratch / "f");
+    coda::AtomicFile file(scratch / "f");
     file.write("half of it");
     ::_exit(0);
   }
@@ -250,7 +250,7 @@ TEST(AtomicFile, TemporariesOfKilledProcessesGoAndThoseInUseStay) {
   EXPECT_EQ(coda::testing::count_files(scratch.path()), 1u);
   for (const char* name : {"f.20261123", "g.01234567.tmp", "f.old.tmp"}) scratch.write(name, "another's");
   {
-    coda::nn::AtomicFile first(scratch / "f"), second(scratch / "f");
+    coda::AtomicFile first(scratch / "f"), second(scratch / "f");
     second.write("second");
     second.commit();
     first.write("first");
@@ -268,7 +268,7 @@ TEST(AtomicFile, WritesWhatALinkNamesAndNothingButFiles) {
   fs::create_symlink("there/f", scratch / "link");
   fs::create_symlink(scratch / "there" / "new", scratch / "dangling");
   for (const char* name : {"link", "dangling"}) {
-    coda::nn::AtomicFile file(scratch / name);
+    coda::AtomicFile file(scratch / name);
     file.write("new");
     file.commit();
     EXPECT_TRUE(fs::is_symlink(scratch / name)) << name;
@@ -278,7 +278,7 @@ TEST(AtomicFile, WritesWhatALinkNamesAndNothingButFiles) {
   EXPECT_EQ(coda::testing::count_files(scratch / "there"), 2u);
 
   const auto refuse = [&](const char* name, const char* cause) {
-    expect_error(Status::io_error, [&] { coda::nn::AtomicFile file(scratch / name); }, name, cause);
+    expect_error(Status::io_error, [&] { coda::AtomicFile file(scratch / name); }, name, cause);
   };
   fs::create_symlink("loop", scratch / "loop");
   refuse("loop", "Too many levels");

@@ -5,17 +5,15 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <system_error>
 #include <tuple>
 
 #include "coda/backend/sm90/config.h"
 #include "coda/core/error.h"
+#include "coda/core/file.h"
 #include "coda/core/json.h"
 
 namespace coda::sm90 {
@@ -143,20 +141,7 @@ Entry read_entry(const json& record, const std::string& where) {
   return e;
 }
 
-std::string contents(const std::string& path) {
-  constexpr std::uintmax_t kMost = std::uintmax_t{64} << 20;
-  const auto require = [&](bool ok, const char* got) {
-    if (!ok) throw Error(Status::io_error, path + ": expected a file of `coda tune`, " + got);
-  };
-  std::error_code error;
-  require(std::filesystem::is_regular_file(path, error), "got none");  // a pipe would make it wait
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  require(!error && size <= kMost, "got one of more than 64 MiB");
-  std::string text(size, '\0');
-  std::ifstream file(path, std::ios::binary);
-  require(static_cast<bool>(file.read(text.data(), static_cast<std::streamsize>(size))), "could not read it");
-  return text;
-}
+constexpr std::uint64_t kMaxFile = std::uint64_t{64} << 20;
 
 struct Loaded {
   Table table;
@@ -171,7 +156,7 @@ const Loaded& loaded() {
     if (!path || !*path) return l;
     l.user.path = path;
     try {
-      l.table.add(contents(path), path);
+      l.table.add(read_text(path, kMaxFile), path);
     } catch (const Error& e) {
       l.user.error = e.what();
       std::fprintf(stderr, "coda: warning: CODA_TUNING: %s; the file is not used\n", e.what());

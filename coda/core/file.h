@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace coda::nn {
+namespace coda {
 
 /// A file open for reading. Reads by position, so that a file cut short meanwhile is an error and not a signal.
 class InputFile {
@@ -72,4 +72,4 @@ class FolderLock {
   int fd_ = -1;
 };
 
-}  // namespace coda::nn
+}  // namespace coda

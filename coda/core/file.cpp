@@ -1,4 +1,4 @@
-#include "coda/nn/file.h"
+#include "coda/core/file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 
 #include "coda/core/error.h"
 
-namespace coda::nn {
+namespace coda {
 namespace {
 
 [[noreturn]] void fail_io(const char* operation, const std::filesystem::path& path, std::string_view cause) {
@@ -176,4 +176,4 @@ FolderLock::~FolderLock() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-}  // namespace coda::nn
+}  // namespace coda
