@@ -20,6 +20,9 @@ constexpr const char* name_of(Layout l) {
   return i < std::size(names) ? names[i] : "no layout";
 }
 
+/// Pieces of `b` that cover `a`, which may be near 2^63.
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b > 0); }
+
 /// Row-major (rows, cols) view; `pitch` is the distance between two rows, in elements, at least `cols`.
 template <class T>
 struct MatrixOf {

@@ -32,7 +32,7 @@ std::int64_t head_tiles_n(std::int64_t n, std::int64_t head_dim, Backend backend
   }
   const std::int64_t tile =
       backend == Backend::sm90 ? sm90::tile_n_for_heads(head_dim) : cpu::tile_n_for_heads(head_dim);
-  return n / tile + (n % tile > 0);
+  return ceil_div(n, tile);
 }
 std::int64_t tiles_m(std::int64_t m, Backend backend) {
   return backend == Backend::sm90 ? sm90::tiles_m(m) : cpu::tiles_m(m);

@@ -25,8 +25,6 @@ constexpr std::int64_t kPackBytes = std::int64_t{64} << 20;
 // Elements of an output from which on it is not to be found in a second-level cache when it is read again.
 constexpr std::int64_t kStreamed = std::int64_t{1} << 18;
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 // A grow-only buffer of one thread.
 struct Buffer {
   Memory data;

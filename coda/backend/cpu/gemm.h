@@ -10,8 +10,8 @@ namespace coda::cpu {
 /// Tile of the output that a program sees. Partial results of a program have shape (M, tiles_n(N)) or (tiles_m(M), N).
 /// Fixed, whatever the number of threads: results are bitwise the same for any of them.
 inline constexpr std::int64_t kTileM = 256, kTileN = 256;
-constexpr std::int64_t tiles_m(std::int64_t m) { return m / kTileM + (m % kTileM > 0); }
-constexpr std::int64_t tiles_n(std::int64_t n) { return n / kTileN + (n % kTileN > 0); }
+constexpr std::int64_t tiles_m(std::int64_t m) { return ceil_div(m, kTileM); }
+constexpr std::int64_t tiles_n(std::int64_t n) { return ceil_div(n, kTileN); }
 /// A program that folds over heads gets tiles of whole heads: as many as fit into kTileN, one at least.
 constexpr std::int64_t tile_n_for_heads(std::int64_t head_dim) {
   return kTileN / head_dim > 1 ? kTileN / head_dim * head_dim : head_dim;
@@ -87,7 +87,7 @@ template <class Acc, class P>
 GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n, std::int64_t k, const ConstMatrix& a,
                   const ConstMatrix& b, const P& program) {
   const std::int64_t tile_n = tile_n_for<Acc>(op, program);
-  check_ports(op, program, {m, n, tiles_m(m), (n + tile_n - 1) / tile_n});
+  check_ports(op, program, {m, n, tiles_m(m), ceil_div(n, tile_n)});
   return {op, layout, m, n, k, a, b, tile_n, &run_epilogue<Acc, P>, &program, folds_of<Acc>(program)};
 }
 

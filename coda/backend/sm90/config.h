@@ -3,13 +3,15 @@
 
 #include <cstdint>
 
+#include "coda/core/tensor.h"
+
 namespace coda::sm90 {
 
 /// Block of the output that one partial result covers, whatever the tile of the kernel that computes it: those of a
 /// program have shape (M, tiles_n(N)) or (tiles_m(M), N).
 inline constexpr std::int64_t kTileM = 128, kTileN = 128;
-constexpr std::int64_t tiles_m(std::int64_t m) { return m / kTileM + (m % kTileM > 0); }
-constexpr std::int64_t tiles_n(std::int64_t n) { return n / kTileN + (n % kTileN > 0); }
+constexpr std::int64_t tiles_m(std::int64_t m) { return ceil_div(m, kTileM); }
+constexpr std::int64_t tiles_n(std::int64_t n) { return ceil_div(n, kTileN); }
 /// A program that folds over heads has blocks of whole heads: as many as fit into kTileN, one at least.
 inline constexpr std::int64_t kMaxTileN = 512;
 constexpr std::int64_t tile_n_for_heads(std::int64_t head_dim) {

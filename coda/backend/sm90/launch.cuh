@@ -14,7 +14,7 @@
 
 namespace coda::sm90::detail {
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+using coda::ceil_div;
 
 /// A product's name for messages: "gemm_rms_swiglu (M=.., N=.., K=.., nt)".
 struct Call {
