@@ -13,7 +13,8 @@ install(
   FILES_MATCHING
   PATTERN "*.h"
   PATTERN "*.cuh"
-  PATTERN cli EXCLUDE)
+  PATTERN cli EXCLUDE
+  PATTERN onednn.h EXCLUDE)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 install(EXPORT coda-targets NAMESPACE coda:: DESTINATION "${_coda_package_dir}")

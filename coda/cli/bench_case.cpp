@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <oneapi/dnnl/dnnl.hpp>
 
+#include "coda/backend/cpu/onednn.h"
 #include "coda/core/error.h"
 
 namespace coda::cli {
 namespace {
 
+using cpu::detail::describe_matmul;
+using cpu::detail::dnnl_type;
 using dnnl::memory;
-
-memory::data_type dnnl_type(DType t) { return t == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32; }
 
 void store(DType t, void* data, std::int64_t i, float x) {
   if (t == DType::bf16) static_cast<bf16*>(data)[i] = bf16(x);
@@ -86,7 +86,7 @@ BareProduct::BareProduct(const BenchCase& c) : impl_(std::make_unique<Impl>()) {
   const memory::desc a = describe(c.m, c.k, c.a.pitch, c.layout == Layout::tn);
   const memory::desc b = describe(c.k, c.n, c.b.pitch, c.layout == Layout::nt);
   const memory::desc d = describe(c.m, c.n, c.product.pitch, false);
-  impl_->matmul = dnnl::matmul(dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, d), impl_->engine));
+  impl_->matmul = dnnl::matmul(describe_matmul(impl_->engine, a, b, d));
   impl_->a = memory(a, impl_->engine, const_cast<void*>(c.a.data));
   impl_->b = memory(b, impl_->engine, const_cast<void*>(c.b.data));
   impl_->d = memory(d, impl_->engine, c.product.data);

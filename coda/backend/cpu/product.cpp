@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <string_view>
 #include <tuple>
+
+#include "coda/backend/cpu/onednn.h"
 
 namespace coda::cpu::detail {
 namespace {
@@ -19,8 +20,6 @@ dnnl::stream& stream() {
   thread_local dnnl::stream s(engine());
   return s;
 }
-
-memory::data_type dnnl_type(DType t) { return t == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32; }
 
 bool is_optimised(const dnnl::matmul::primitive_desc& pd) {
   return std::string_view(pd.impl_info_str()).substr(0, 3) != "ref";
@@ -71,7 +70,7 @@ dnnl::matmul::primitive_desc blocked_product(DType t, std::int64_t m, std::int64
   const memory::desc a({m, k}, dnnl_type(t), Tag::ab);
   const memory::desc b({k, n}, dnnl_type(t), t == DType::bf16 ? Tag::BA16a64b2a : Tag::BA16a64b);
   const memory::desc acc({m, n}, memory::data_type::f32, memory::format_tag::ab);
-  return {dnnl::matmul::desc(a, b, acc), attributes, engine()};
+  return describe_matmul(engine(), a, b, acc, attributes);
 }
 
 // acc += a[:, k] b[:, k], of bf16.
@@ -109,7 +108,7 @@ bool native_bf16() {
     try {
       const memory::desc a({64, 64}, memory::data_type::bf16, memory::format_tag::ab);
       const memory::desc c({64, 64}, memory::data_type::f32, memory::format_tag::ab);
-      return is_optimised({dnnl::matmul::desc(a, a, c), engine()});
+      return is_optimised(describe_matmul(engine(), a, a, c));
     } catch (const dnnl::error&) {
       return false;
     }
@@ -117,8 +116,12 @@ bool native_bf16() {
   return yes;
 }
 
-bool has_amx() {  // the newer one without AVX-512 has no bf16 there
-  static const bool yes = native_bf16() && dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_amx;
+bool has_amx() {
+  static const bool yes = [] {
+    const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa());  // a bit for each set of instructions
+    const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+    return native_bf16() && (has & amx) == amx;
+  }();
   return yes;
 }
 
@@ -141,7 +144,7 @@ void multiply(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n
     const memory::desc src({m, k}, dnnl_type(x.dtype), memory::dims{x.free_stride, x.k_stride});
     const memory::desc weights({k, n}, dnnl_type(y.dtype), memory::dims{y.k_stride, y.free_stride});
     const memory::desc dst({m, n}, memory::data_type::f32, memory::dims{ld, 1});
-    return Matmul({dnnl::matmul::desc(src, weights, dst), engine()});
+    return Matmul(describe_matmul(engine(), src, weights, dst));
   }).run(a.data, b.data, acc);
 }
 
