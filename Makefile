@@ -1,4 +1,4 @@
-# The two commands are `make demo` and `make test`; each sets up a bare Debian 12 machine by itself.
+# The two commands are `make demo` and `make test`; each sets up a bare Debian 12 or 13 by itself.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what a bare Debian 12 machine lacks: Debian packages for the C++ side, PyPI packages into .deps/.
+# Installs what a bare Debian 12 or 13 lacks: Debian packages for the C++ side, PyPI packages into .deps/.
 # usage: scripts/setup.sh [build] [python] [cuda] [lint] [hf]     (default: build python cuda)
 # Safe to run again: what is there already costs a fraction of a second.
 set -euo pipefail

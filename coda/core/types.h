@@ -117,6 +117,7 @@ void with_real(DType t, F&& f) {
 template <class T>
 inline constexpr DType dtype_of = [] {
   using U = std::remove_cv_t<T>;
+  // NOLINTNEXTLINE(bugprone-branch-clone): those that are discarded
   if constexpr (std::is_same_v<U, bf16>) return DType::bf16;
   else if constexpr (std::is_same_v<U, fp16>) return DType::fp16;
   else if constexpr (std::is_same_v<U, float>) return DType::fp32;

@@ -1,9 +1,11 @@
 #include "coda/backend/cpu/product.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <string_view>
 #include <tuple>
+#include <vector>
 
 #include "coda/backend/cpu/onednn.h"
 
@@ -23,6 +25,13 @@ dnnl::stream& stream() {
 
 bool is_optimised(const dnnl::matmul::primitive_desc& pd) {
   return std::string_view(pd.impl_info_str()).substr(0, 3) != "ref";
+}
+
+// Each of oneDNN's sets of instructions has a bit for each of those it includes.
+bool has_instructions(dnnl::cpu_isa set) {
+  static const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto wanted = static_cast<unsigned>(set);
+  return (has & wanted) == wanted;
 }
 
 // Primitives are made once per thread: they own scratch memory that only one thread may use at a time.
@@ -99,6 +108,26 @@ Operand settled(Operand x, std::int64_t free, std::int64_t k) {
   return x;
 }
 
+// oneDNN 3.7 takes the elements of a single row of A, and those of a single column of the result, for adjacent. They
+// are made so for any version.
+void multiply_row(const Operand& a, const Operand& b, std::int64_t n, std::int64_t k, float* acc, std::int64_t ld) {
+  thread_local std::vector<std::byte> row;
+  const std::size_t size = size_of(a.dtype);
+  row.resize(static_cast<std::size_t>(k) * size);
+  for (std::int64_t l = 0; l < k; ++l) std::memcpy(row.data() + l * size, a.data + l * a.k_stride * size, size);
+  multiply({row.data(), a.dtype, k, 1}, b, 1, n, k, acc, ld);
+}
+void multiply_column(const Operand& a, const Operand& b, std::int64_t m, std::int64_t k, float* acc, std::int64_t ld) {
+  constexpr std::int64_t kRows = 256;
+  float column[kRows];
+  for (std::int64_t first = 0; first < m; first += kRows) {
+    const std::int64_t count = std::min(kRows, m - first);
+    const auto* rows = static_cast<const std::byte*>(a.at(first));
+    multiply({rows, a.dtype, a.free_stride, a.k_stride}, b, count, 1, k, column, 1);
+    for (std::int64_t i = 0; i < count; ++i) acc[(first + i) * ld] = column[i];
+  }
+}
+
 using BlockedKey = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t, bool>;
 
 }  // namespace
@@ -117,11 +146,7 @@ bool native_bf16() {
 }
 
 bool has_amx() {
-  static const bool yes = [] {
-    const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa());  // a bit for each set of instructions
-    const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
-    return native_bf16() && (has & amx) == amx;
-  }();
+  static const bool yes = native_bf16() && has_instructions(dnnl::cpu_isa::avx512_core_amx);
   return yes;
 }
 
@@ -135,6 +160,8 @@ void multiply(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n
       for (std::int64_t i = 0; i < m; ++i) std::fill_n(acc + i * ld, n, 0.F);
     return add_step(a, b, m, n, k - 1, acc, ld);
   }
+  if (m == 1 && k > 1 && a.k_stride != 1) return multiply_row(a, b, n, k, acc, ld);
+  if (n == 1 && ld != 1) return multiply_column(a, b, m, k, acc, ld);
   const Operand x = settled(a, m, k), y = settled(b, n, k);
   using Key = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                          std::int64_t, std::int64_t>;
@@ -169,7 +196,8 @@ void multiply(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n
 }
 
 bool has_blocked_product(DType t, std::int64_t m, std::int64_t n, std::int64_t k) {
-  if (k < kLeastBlockedK) return false;
+  // The kernel of oneDNN 3.7 for AVX2 reads other memory than the blocks.
+  if (k < kLeastBlockedK || !has_instructions(dnnl::cpu_isa::avx512_core)) return false;
   thread_local std::map<BlockedKey, bool> cache;
   return find_or_make(cache, BlockedKey{t, m, n, k, false}, [&] {
     try {
