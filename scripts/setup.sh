@@ -46,7 +46,7 @@ debian() {
     [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
   done
   [[ ${#missing[@]} -gt 0 ]] || return 0
-  command -v apt-get >/dev/null || fail "not a Debian machine; install the equivalents of: ${missing[*]}"
+  command -v apt-get >/dev/null || fail "not a Debian machine; install the equivalents of: ${missing[*]}; then: cmake --preset cpu && cmake --build --preset cpu"
   [[ $EUID -eq 0 ]] || fail "not root; run this first: sudo apt-get install ${missing[*]}"
   say "installing ${#missing[@]} Debian packages: ${missing[*]}"
   apt_install "${missing[@]}" || retry apt_update_and_install "${missing[@]}" ||

@@ -12,6 +12,8 @@
 #if defined(CODA_TEST_CUDA)
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+
+#include "coda/backend/sm90/driver.h"
 #endif
 
 namespace coda::test {
@@ -19,6 +21,8 @@ namespace coda::test {
 #if defined(CODA_TEST_CUDA)
 
 namespace {
+
+using sm90::detail::driver_function;
 
 void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
@@ -81,16 +85,6 @@ std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph) {
   std::vector<cudaGraphNode_t> nodes(count);
   if (count > 0) check(cudaGraphGetNodes(graph, nodes.data(), &count), "cudaGraphGetNodes");
   return nodes;
-}
-
-/// A function of the driver, which nothing here is linked with; null if it is too old for it.
-template <class F>
-F* driver_function(const char* name, unsigned version) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult query = cudaDriverEntryPointSymbolNotFound;
-  if (cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &query) != cudaSuccess)
-    cudaGetLastError();
-  return query == cudaDriverEntryPointSuccess ? reinterpret_cast<F*>(found) : nullptr;
 }
 
 /// Whether a kernel is this library's, by its name.
@@ -182,16 +176,14 @@ std::size_t free_device_memory() {
 }
 
 std::size_t workspace_pool_bytes() {
-  // The pool is the library's own; any of its memory leads to it. Only the driver tells, by a function that is asked
-  // for here rather than linked, so that the tests start without a driver.
-  void* function = nullptr;
-  check(cudaGetDriverEntryPointByVersion("cuPointerGetAttribute", &function, 12000, cudaEnableDefault),
-        "cudaGetDriverEntryPointByVersion");
+  // The pool is the library's own; any of its memory leads to it.
+  auto* const attribute_of = driver_function<decltype(cuPointerGetAttribute)>("cuPointerGetAttribute", 12000);
+  if (!attribute_of) throw Error(Status::device_error, "test: no cuPointerGetAttribute in this driver");
   const Stream stream;
   const sm90::Workspace any(1, stream.get(), "test");
   CUmemoryPool pool = nullptr;
-  const auto status = reinterpret_cast<decltype(&cuPointerGetAttribute)>(function)(
-      &pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, reinterpret_cast<CUdeviceptr>(any.data()));
+  const auto status =
+      attribute_of(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, reinterpret_cast<CUdeviceptr>(any.data()));
   if (status != CUDA_SUCCESS || !pool) throw Error(Status::device_error, "test: a workspace that is of no pool");
   std::uint64_t bytes = 0;
   check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &bytes), "cudaMemPoolGetAttribute");

@@ -15,11 +15,11 @@ struct MatrixPort {
   DType dtype = DType::fp32;
 };
 template <class P>
-inline constexpr MatrixPort kMatrixPort{};
+inline constexpr MatrixPort kMatrixPort{};  // no designators below: nvcc 12.4 fails at them
 template <class T, Width W>
-inline constexpr MatrixPort kMatrixPort<TileLoad<T, W>>{.load = true, .width = W, .dtype = dtype_of<T>};
+inline constexpr MatrixPort kMatrixPort<TileLoad<T, W>>{true, false, W, dtype_of<T>};
 template <class T, Width W>
-inline constexpr MatrixPort kMatrixPort<TileStore<T, W>>{.store = true, .width = W, .dtype = dtype_of<T>};
+inline constexpr MatrixPort kMatrixPort<TileStore<T, W>>{false, true, W, dtype_of<T>};
 
 /// A port by its number in the program's order; -1: none.
 struct Carried {

@@ -1,6 +1,10 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
+#include <type_traits>
+
+#include "coda/backend/sm90/driver.h"
+
 namespace coda::sm90::detail {
 
 // As in tensor_map.cuh, which only nvcc can read.
@@ -8,14 +12,8 @@ PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder();
 bool make_context();
 
 PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
-  static const auto function = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult query = cudaDriverEntryPointSymbolNotFound;
-    const cudaError_t status =
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &query);
-    if (status != cudaSuccess) cudaGetLastError();
-    return query == cudaDriverEntryPointSuccess ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(found) : nullptr;
-  }();
+  using Encode = std::remove_pointer_t<PFN_cuTensorMapEncodeTiled_v12000>;
+  static const auto function = driver_function<Encode>("cuTensorMapEncodeTiled", 12000);
   return function;
 }
 
