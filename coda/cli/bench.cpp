@@ -198,9 +198,10 @@ void add_bench(CLI::App& app) {
   command->add_option("--commit", a->commit, "sm90: what these files say was measured, if not this build's commit");
   command->footer(
       "On the CPU: bf16, nt and nn, 1024x1024x1024 and 2048x2048x2048 unless asked otherwise.\n"
-      "bare: oneDNN's product of the same shape and type, alone. unfused: that product, stored, then all the rest in\n"
-      "one vectorised pass over memory on the same threads (the fewest passes that a chain can have). The three are\n"
-      "timed in turn, on random data; above 1 in bare/fused or unfused/fused the fused program is faster.\n"
+      "bare: oneDNN's product of the same shape and type, alone; in fp32 on a machine without instructions for bf16.\n"
+      "unfused: that product, stored, then all the rest in one vectorised pass over memory on the same threads (the\n"
+      "fewest passes that a chain can have). The three are timed in turn, on random data; above 1 in bare/fused or\n"
+      "unfused/fused the fused program is faster.\n"
       "On a Hopper GPU: bf16, each program in the layout that models run it in unless --layout says otherwise, beside\n"
       "cuBLASLt's bare product, in turn; ratio: that product's time over the program's; alone: the same where each is\n"
       "replayed alone, from 2 ms on, so that none has of the chip's power what another saves. A wrong name lists the\n"

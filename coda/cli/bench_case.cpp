@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "coda/backend/cpu/onednn.h"
+#include "coda/backend/cpu/product.h"
 #include "coda/core/error.h"
 
 namespace coda::cli {
@@ -78,18 +79,20 @@ struct BareProduct::Impl {
   dnnl::matmul matmul;
 };
 
-BareProduct::BareProduct(const BenchCase& c) : impl_(std::make_unique<Impl>()) {
-  const auto describe = [&](std::int64_t rows, std::int64_t cols, std::int64_t pitch, bool transposed) {
-    const memory::dims strides = transposed ? memory::dims{1, pitch} : memory::dims{pitch, 1};
-    return memory::desc({rows, cols}, dnnl_type(c.type), strides);
+BareProduct::BareProduct(BenchCase& c) : impl_(std::make_unique<Impl>()) {
+  const bool widened = c.type == DType::bf16 && !cpu::detail::native_bf16();
+  const auto bind = [&](const ConstMatrix& x, bool transposed) {
+    const Matrix own = widened ? c.matrix(x.rows, x.cols, DType::fp32) : Matrix{};
+    const ConstMatrix used = widened ? ConstMatrix(own) : x;
+    const memory::dims dims = transposed ? memory::dims{x.cols, x.rows} : memory::dims{x.rows, x.cols};
+    const memory::dims strides = transposed ? memory::dims{1, used.pitch} : memory::dims{used.pitch, 1};
+    return memory({dims, dnnl_type(used.dtype), strides}, impl_->engine, const_cast<void*>(used.data));
   };
-  const memory::desc a = describe(c.m, c.k, c.a.pitch, c.layout == Layout::tn);
-  const memory::desc b = describe(c.k, c.n, c.b.pitch, c.layout == Layout::nt);
-  const memory::desc d = describe(c.m, c.n, c.product.pitch, false);
-  impl_->matmul = dnnl::matmul(describe_matmul(impl_->engine, a, b, d));
-  impl_->a = memory(a, impl_->engine, const_cast<void*>(c.a.data));
-  impl_->b = memory(b, impl_->engine, const_cast<void*>(c.b.data));
-  impl_->d = memory(d, impl_->engine, c.product.data);
+  impl_->a = bind(c.a, c.layout == Layout::tn);
+  impl_->b = bind(c.b, c.layout == Layout::nt);
+  impl_->d = bind(c.product, false);
+  impl_->matmul =
+      dnnl::matmul(describe_matmul(impl_->engine, impl_->a.get_desc(), impl_->b.get_desc(), impl_->d.get_desc()));
 }
 BareProduct::~BareProduct() = default;
 

@@ -132,23 +132,9 @@ using BlockedKey = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t, b
 
 }  // namespace
 
-bool native_bf16() {
-  static const bool yes = [] {
-    try {
-      const memory::desc a({64, 64}, memory::data_type::bf16, memory::format_tag::ab);
-      const memory::desc c({64, 64}, memory::data_type::f32, memory::format_tag::ab);
-      return is_optimised(describe_matmul(engine(), a, a, c));
-    } catch (const dnnl::error&) {
-      return false;
-    }
-  }();
-  return yes;
-}
+bool native_bf16() { return has_instructions(dnnl::cpu_isa::avx512_core_bf16); }
 
-bool has_amx() {
-  static const bool yes = native_bf16() && has_instructions(dnnl::cpu_isa::avx512_core_amx);
-  return yes;
-}
+bool has_amx() { return has_instructions(dnnl::cpu_isa::avx512_core_amx); }
 
 void multiply(const Operand& a, const Operand& b, std::int64_t m, std::int64_t n, std::int64_t k, float* acc,
               std::int64_t ld) {
