@@ -3,7 +3,7 @@
 (file, text, wrong text, check): `text` occurs in the file exactly once, or `text` is a pair (text, which occurrence,
 from 0). A check is a test that includes the file (`epilogue_simd_test`: compiled with the fault), or a source of the
 library and a test that calls it (`ops/gemm.cpp programs_linear_test`: the source is compiled with the fault and linked
-before the library).
+before the library); behind either, what the test finds in its environment (`NAME=value`).
 """
 
 MATH = "coda/epilogue/math.h"
@@ -35,7 +35,8 @@ functions, simd, program = "epilogue_functions_test", "epilogue_simd_test", "epi
 tile = "cpu_tile_test"
 loop = "backend/cpu/gemm.cpp programs_linear_test"
 bits = "backend/cpu/gemm.cpp programs_bits_test"
-product = "backend/cpu/product.cpp programs_bits_test"
+product = "backend/cpu/product.cpp programs_bits_test ONEDNN_MAX_CPU_ISA=AVX2"
+column = "backend/cpu/product.cpp programs_linear_test"
 extremes = "backend/cpu/gemm.cpp programs_extremes_test"
 chunks = "backend/cpu/gemm.cpp cpu_chunks_test"
 linear = "ops/gemm.cpp programs_linear_test"
@@ -209,6 +210,8 @@ FAULTS = [
     ),
     (LOOP, "rows = c.folds.rows || piece.whole ?", "rows = piece.whole ?", bits),
     (PRODUCT, "const Operand x = settled(a, m, k), y = settled(b, n, k);", "const Operand x = a, y = b;", product),
+    (PRODUCT, "a.data + l * a.k_stride * size", "a.data + l * size", column),
+    (PRODUCT, "acc[(first + i) * ld] = column[i]", "acc[first + i] = column[i]", column),
     (LOOP, "if (c.folds.columns || !worth) return c.tile_n;", "if (!worth) return c.tile_n;", bits),
     (LOOP, "columns.at(cols.first));", "columns.at(0));", loop),
     (LOOP, "tn * c.tile_n + cols.first,", "tn * c.tile_n,", loop),

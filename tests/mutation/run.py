@@ -53,8 +53,16 @@ class Build:
         return self.folder / f"{name}.o"
 
 
-def passes(binary: pathlib.Path) -> bool:
-    environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "GTEST_FAIL_FAST": "1"}
+def parts_of(check: str) -> tuple[str, str, dict[str, str]]:
+    """Source to compile (or none: the test's own), test, and its environment: `[source] test [NAME=value]`."""
+    words = check.split()
+    names = [word for word in words if "=" not in word]
+    environment = dict(word.split("=", 1) for word in words if "=" in word)
+    return "".join(names[:-1]), names[-1], environment
+
+
+def passes(binary: pathlib.Path, own: dict[str, str]) -> bool:
+    environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "GTEST_FAIL_FAST": "1", **own}
     try:
         done = subprocess.run([binary], env=environment, capture_output=True, check=False, timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -80,9 +88,9 @@ def attempt(build: Build, number: int) -> str:
         overlay = pathlib.Path(name)
         (overlay / path).parent.mkdir(parents=True)
         (overlay / path).write_text(mutated(path, text, wrong))
-        *source, test = check.split()
+        source, test, environment = parts_of(check)
         changed = overlay / "changed.o"
-        relative = f"coda/{source[0]}" if source else str(TESTS[test].relative_to(ROOT))
+        relative = f"coda/{source}" if source else str(TESTS[test].relative_to(ROOT))
         at = overlay / relative if (overlay / relative).exists() else ROOT / relative
         failure = build.compile(at, changed, overlay)
         if failure:
@@ -91,7 +99,7 @@ def attempt(build: Build, number: int) -> str:
         failure = build.link(objects, overlay / "check")
         if failure:
             return "does not link:\n" + failure[:2000]
-        return "SURVIVED" if passes(overlay / "check") else "caught"
+        return "SURVIVED" if passes(overlay / "check", environment) else "caught"
 
 
 def texts_are_there(faults: list[tuple[str, str | tuple[str, int], str]]) -> bool:
@@ -124,7 +132,7 @@ def main() -> int:
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         build = Build(args, pathlib.Path(folder))
-        tests = sorted({FAULTS[i][3].split()[-1] for i in chosen})
+        tests = sorted({parts_of(FAULTS[i][3])[1] for i in chosen})
         sources = [TESTS[test] for test in tests] + [ROOT / f"tests/support/{name}.cpp" for name in SUPPORT]
         for source, failure in zip(sources, pool.map(lambda s: build.compile(s, build.object(s.stem)), sources)):
             if failure:
@@ -133,7 +141,7 @@ def main() -> int:
 
         def sound(test: str) -> bool:
             binary = build.folder / test
-            return not build.link([build.object(test), *map(build.object, SUPPORT)], binary) and passes(binary)
+            return not build.link([build.object(test), *map(build.object, SUPPORT)], binary) and passes(binary, {})
 
         for test, ok in zip(tests, pool.map(sound, tests)):
             if not ok:
