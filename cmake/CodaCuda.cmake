@@ -36,8 +36,6 @@ if(NOT _coda_no_cuda)
   endif()
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
-    # The C++ compiler links, and its own library must come first: nvcc may compile with an older one (Debian's does).
-    list(FILTER CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES EXCLUDE REGEX "/gcc/")
     if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS _coda_oldest_nvcc)
       set(_coda_no_cuda "expected nvcc ${_coda_oldest_nvcc} or newer, got ${CMAKE_CUDA_COMPILER_VERSION}")
     endif()

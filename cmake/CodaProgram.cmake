@@ -1,6 +1,11 @@
 # What it takes to compile programs for Hopper, in this project and in one that found the installed package: CUTLASS's
 # headers in CODA_CUTLASS_DIR (PyPI's nvidia-cutlass has them in cutlass_library/source) and CMake's language CUDA.
 
+# The C++ compiler links, and its own library must come first: nvcc may compile with an older one (Debian's does).
+if(CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES)
+  list(FILTER CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES EXCLUDE REGEX "/gcc/")
+endif()
+
 # coda_device_options(<target> [--warn]): flags for .cu files, and a compiler launcher that fails on spills and
 # serialised wgmma, or warns of them.
 function(coda_device_options target)

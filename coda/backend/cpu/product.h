@@ -17,7 +17,7 @@ struct Operand {
 };
 
 /// bf16 products run on bf16 instructions where the machine has them, and on fp32 ones elsewhere: exact, since every
-/// bf16 is a float, and three times as fast as oneDNN's own way without them.
+/// bf16 is a float, and four times as fast as oneDNN's own way without them.
 bool native_bf16();
 /// Whether products of bf16 run on AMX, whose tiles are done sooner than a second-level cache can bring others.
 bool has_amx();
