@@ -82,8 +82,7 @@ struct BareProduct::Impl {
 BareProduct::BareProduct(BenchCase& c) : impl_(std::make_unique<Impl>()) {
   const bool widened = c.type == DType::bf16 && !cpu::detail::native_bf16();
   const auto bind = [&](const ConstMatrix& x, bool transposed) {
-    const Matrix own = widened ? c.matrix(x.rows, x.cols, DType::fp32) : Matrix{};
-    const ConstMatrix used = widened ? ConstMatrix(own) : x;
+    const ConstMatrix used = widened ? ConstMatrix(c.matrix(x.rows, x.cols, DType::fp32)) : x;
     const memory::dims dims = transposed ? memory::dims{x.cols, x.rows} : memory::dims{x.rows, x.cols};
     const memory::dims strides = transposed ? memory::dims{1, used.pitch} : memory::dims{used.pitch, 1};
     return memory({dims, dnnl_type(used.dtype), strides}, impl_->engine, const_cast<void*>(used.data));

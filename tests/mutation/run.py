@@ -139,13 +139,17 @@ def main() -> int:
                 print(f"mutation: {source}: does not compile without a fault:\n{failure}")
                 return 1
 
-        def sound(test: str) -> bool:
-            binary = build.folder / test
-            return not build.link([build.object(test), *map(build.object, SUPPORT)], binary) and passes(binary, {})
+        def sound(number: int) -> bool:
+            _, test, environment = parts_of(FAULTS[number][3])
+            binary = build.folder / f"{test}-{number}"
+            linked = not build.link([build.object(test), *map(build.object, SUPPORT)], binary)
+            return linked and passes(binary, environment)
 
-        for test, ok in zip(tests, pool.map(sound, tests)):
+        # A test that fails in the environment of a check by itself would catch anything.
+        checks = {parts_of(FAULTS[i][3])[1] + str(parts_of(FAULTS[i][3])[2]): i for i in chosen}
+        for number, ok in zip(checks.values(), pool.map(sound, checks.values())):
             if not ok:
-                print(f"mutation: {test}: expected it to pass without a fault, but it fails")
+                print(f"mutation: {FAULTS[number][3]}: expected it to pass without a fault, but it fails")
                 return 1
         caught = 0
         for i, result in zip(chosen, pool.map(lambda i: attempt(build, i), chosen)):
