@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -94,11 +95,15 @@ class Round {
   /// Rounded once, to nearest even, to `bits` significant bits and units of at least 2^least; from 2^most on infinite.
   static double nearest(double x, int bits, int least, int most) {
     if (x == 0 || !std::isfinite(x)) return x;
-    int exponent = 0;
-    std::frexp(x, &exponent);
-    const int unit = std::max(exponent - bits, least);
-    const double y = std::ldexp(std::nearbyint(std::ldexp(x, -unit)), unit);
-    return std::fabs(y) < std::ldexp(1, most) ? y : std::copysign(std::numeric_limits<double>::infinity(), x);
+    const int exponent = static_cast<int>(std::bit_cast<std::uint64_t>(x) >> 52 & 0x7ff) - 1022;  // |x| < 2^exponent
+    // A sum with this has a last bit of one unit.
+    const double shift = 1.5 * power_of_two(52 + std::max(exponent - bits, least));
+    const double y = std::copysign((x + shift) - shift, x);
+    return std::fabs(y) < power_of_two(most) ? y : std::copysign(std::numeric_limits<double>::infinity(), x);
+  }
+  /// Of -1022 to 1023; std::ldexp takes a fifth of the suite's time.
+  static double power_of_two(int exponent) {
+    return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
   }
   template <class Acc, class Term>
   static double accumulate(std::int64_t begin, std::int64_t end, Term term) {
@@ -150,7 +155,8 @@ Mat multiply(const Mat& a, const Mat& b, Round r) {
     for (std::int64_t k = 0; k < a.cols; ++k) {
       const auto x = static_cast<Acc>(a(m, k));
       const double* y = b.v.data() + k * b.cols;
-      for (std::int64_t n = 0; n < b.cols; ++n) acc[static_cast<std::size_t>(n)] += x * static_cast<Acc>(y[n]);
+      Acc* z = acc.data();
+      for (std::int64_t n = 0; n < b.cols; ++n) z[n] += x * static_cast<Acc>(y[n]);
     }
     for (std::int64_t n = 0; n < b.cols; ++n) d(m, n) = r(acc[static_cast<std::size_t>(n)]);
   }

@@ -31,13 +31,10 @@ Format format_of(DType type) {
 
 /// An infinity counts as the first value that the type cannot hold, and so does everything larger: an output that
 /// overflows where it must is right, one that overflows early is wrong by a finite amount.
-double clipped(double x, DType type) {
-  const double limit =
-      type == DType::fp64 ? std::numeric_limits<double>::max() : std::ldexp(1.0, format_of(type).max_exponent);
-  return std::isnan(x) ? x : std::clamp(x, -limit, limit);
+double overflow_of(DType type) {
+  return type == DType::fp64 ? std::numeric_limits<double>::max() : std::ldexp(1.0, format_of(type).max_exponent);
 }
-
-bool fits(double x, DType type) { return std::fabs(x) < std::ldexp(1.0, std::min(format_of(type).max_exponent, 1023)); }
+double clipped(double x, double overflow) { return std::isnan(x) ? x : std::clamp(x, -overflow, overflow); }
 
 template <class... Args>
 std::string text(const Args&... args) {
@@ -72,24 +69,25 @@ std::string find_nan(const std::string& name, const Mat& out, const Mat& ref, Ti
 
 double ulp_at(DType type, double x) {
   const Format f = format_of(type);
-  const double magnitude = std::fabs(clipped(x, type));
+  const double magnitude = std::fabs(clipped(x, overflow_of(type)));
   const int exponent = magnitude > 0.0 ? std::max(std::ilogb(magnitude), f.min_exponent) : f.min_exponent;
   return std::ldexp(1.0, std::min(exponent, f.max_exponent - 1) - f.mantissa);
 }
 
 Deviation deviation(const Mat& out, const Mat& ref, const Mat& chain, DType type) {
   Deviation d;
+  const double overflow = overflow_of(type);
   double largest = 0.0, error_squares = 0.0, squares = 0.0;
   for (std::int64_t m = 0; m < ref.rows; ++m)
     for (std::int64_t n = 0; n < ref.cols; ++n) {
-      const double expected = clipped(ref(m, n), type);
-      const double error = std::fabs(clipped(out(m, n), type) - expected);
+      const double expected = clipped(ref(m, n), overflow);
+      const double error = std::fabs(clipped(out(m, n), overflow) - expected);
       if (!(error <= d.error) && !std::isnan(d.error)) d.error = error, d.row = m, d.col = n;  // the first NaN stays
       largest = std::max(largest, std::fabs(expected));
       error_squares += error * error;
       squares += expected * expected;
-      const double chain_error = std::fabs(clipped(chain(m, n), type) - expected);
-      if (std::isfinite(chain(m, n)) || !fits(expected, type)) {
+      const double chain_error = std::fabs(clipped(chain(m, n), overflow) - expected);
+      if (std::isfinite(chain(m, n)) || !(std::fabs(expected) < overflow)) {
         d.chain_error = std::max(d.chain_error, std::isnan(chain_error) ? 0.0 : chain_error);
       } else {
         ++d.overflowed;
@@ -127,6 +125,7 @@ std::string check_relative(const std::string& name, const Mat& out, const Mat& r
   std::string failure = shapes_differ(name, "the reference", out, ref);
   if (failure.empty()) failure = find_nan(name, out, ref, tile);
   if (!failure.empty() || ref.v.empty()) return failure;
+  const double overflow = overflow_of(type);
   const double smallest = ulp_at(type, 0.0);  // what no output of the type can resolve
 
   const auto check = [&](std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1, const std::string& where) {
@@ -134,8 +133,8 @@ std::string check_relative(const std::string& name, const Mat& out, const Mat& r
     std::int64_t row = m0, col = n0;
     for (std::int64_t m = m0; m < m1; ++m)
       for (std::int64_t n = n0; n < n1; ++n) {
-        const double expected = clipped(ref(m, n), type);
-        const double error = std::fabs(clipped(out(m, n), type) - expected);
+        const double expected = clipped(ref(m, n), overflow);
+        const double error = std::fabs(clipped(out(m, n), overflow) - expected);
         if (error > worst) worst = error, row = m, col = n;
         error_squares += error * error;
         squares += expected * expected;
