@@ -80,8 +80,17 @@ python() {
   remember .deps/venv scripts/requirements.txt
 }
 
+# Where cmake/CodaCuda.cmake looks.
+has_nvcc() {
+  local place
+  for place in "${CUDACXX:-nvcc}" nvcc {"${CUDA_PATH:-}","${CUDA_HOME:-}",/usr/local/cuda}/bin/nvcc; do
+    ! command -v "$place" >/dev/null || return 0
+  done
+  return 1
+}
+
 cuda() {
-  if ! command -v nvcc >/dev/null && [[ ! -x ${CUDA_HOME:-/usr/local/cuda}/bin/nvcc ]]; then
+  if ! has_nvcc; then
     say "no nvcc here: the Hopper backend is left out"
     return 0
   fi
