@@ -34,8 +34,8 @@ function(coda_device_options target)
   target_compile_definitions(${target} PRIVATE $<$<BOOL:${CODA_SM90_REDUCED}>:CODA_SM90_REDUCED>)
   target_link_libraries(${target} PRIVATE CUDA::cudart_static)
   set(gate ptxas_gate.sh ${ARGN})
-  if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 13.0)
-    set(gate ptxas_gate.sh --warn)  # an older ptxas spills a few registers, which is slower, not wrong
+  if(NOT CMAKE_CUDA_COMPILER_VERSION MATCHES "^13\\.0\\.")
+    set(gate ptxas_gate.sh --warn)  # an older or newer ptxas may spill a few registers, which is slower, not wrong
   endif()
   set_target_properties(
     ${target} PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_ARCHITECTURES OFF POSITION_INDEPENDENT_CODE ON

@@ -35,7 +35,7 @@ if grep -qE "$fault" "$log"; then
   echo "ptxas_gate: $warn${object:-the device code} has register spills or a serialised wgmma:" >&2
   grep -E -B2 "$fault" "$log" | grep -E "$fault|Function properties|Compiling entry" >&2
   if [[ -n $warn ]]; then
-    echo "ptxas_gate: a kernel that is slower than it could be: CUDA 13 needs fewer registers; give a program of your" \
+    echo "ptxas_gate: a kernel that is slower than it could be: CUDA 13.0 may need fewer registers; give a program of your" \
       "own fewer ports or another coda::sm90::Tuning, or compare with coda::sm90::kFused<program> = false" >&2
     exit 0
   fi

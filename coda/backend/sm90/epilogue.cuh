@@ -6,6 +6,7 @@
 #include <cuda.h>
 #include <cutlass/arch/barrier.h>
 
+#include <algorithm>
 #include <cute/arch/copy_sm75.hpp>
 #include <cute/arch/copy_sm90.hpp>
 #include <cute/arch/copy_sm90_tma.hpp>
@@ -155,7 +156,7 @@ class Epilogue {
 
     CODA_DEVICE char* at(int at) const { return at < kBytes ? a + at : b + (at - kBytes); }
   };
-  static constexpr int kOfRoom = kLate > 0 ? 2 * Room::kBytes / kSubtileBytes : 1;  // late subtiles
+  static constexpr int kOfRoom = kLate > 0 ? 2 * Room::kBytes / std::max(kSubtileBytes, 1) : 1;  // late subtiles
   static constexpr int kRooms = (kLate + kOfRoom - 1) / kOfRoom;
   static_assert(kLate == 0 || (Config::kM == Config::kN && kOfRoom / 2 * kSubtileBytes == Room::kBytes));
 
