@@ -460,8 +460,8 @@ void launch_apply(const Call& call, const Device& device, const Program& program
     const Blocks shape{.count = dim3(static_cast<unsigned>(blocks)),
                        .threads = kApplyThreads,
                        .shared_bytes = static_cast<std::size_t>(shared_bytes<Program, HasProduct, Ragged>(tile_n))};
-    check(enqueue(stream, shape, apply_kernel<Program, HasProduct, Ragged>, program, extent), call,
-          "cudaLaunchKernelEx");
+    auto& kernel = launchable<apply_kernel<Program, HasProduct, Ragged>>;
+    check(kernel.enqueue(stream, device, shape, program, extent), call, "cuLaunchKernelEx");
   };
   ragged ? start(std::true_type()) : start(std::false_type());
 }

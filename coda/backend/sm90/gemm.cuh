@@ -145,7 +145,7 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
                         .threads = Kernel::kThreads,
                         .of_cluster = dim3(static_cast<unsigned>(parts)),
                         .shared_bytes = Kernel::kSharedBytes};
-    check(enqueue(stream, blocks, start<Kernel>, params), call, "cudaLaunchKernelEx");
+    check(launchable<start<Kernel>>.enqueue(stream, device, blocks, params), call, "cuLaunchKernelEx");
   } else {
     const TileOrder order(static_cast<int>(tiles_m), static_cast<int>(ceil_div(tiles_n, kClusterN)), raster.band,
                           raster.along_m);
@@ -162,7 +162,7 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
                         .threads = Kernel::kThreads,
                         .of_cluster = {1, kClusterN, 1},
                         .shared_bytes = Kernel::kSharedBytes};
-    check(enqueue(stream, blocks, start<Kernel>, params), call, "cudaLaunchKernelEx");
+    check(launchable<start<Kernel>>.enqueue(stream, device, blocks, params), call, "cuLaunchKernelEx");
   }
 }
 

@@ -48,7 +48,7 @@ struct Launch {
   std::string text() const { return std::string(op) + " (" + std::to_string(rows) + ", " + std::to_string(cols) + ")"; }
 
   template <class... Parameters, class... Arguments>
-  void operator()(void (*kernel)(Parameters...), const Grid& grid, const Arguments&... arguments) const {
+  void operator()(Launchable<Parameters...>& kernel, const Grid& grid, const Arguments&... arguments) const {
     if (grid.blocks == 0) return;
     if (grid.blocks > INT32_MAX) {
       refuse("expected at most 2147483647 blocks of threads, got " + std::to_string(grid.blocks));
@@ -57,7 +57,7 @@ struct Launch {
                         .threads = grid.threads,
                         .of_cluster = dim3(static_cast<unsigned>(grid.cluster)),
                         .shared_bytes = grid.shared_bytes};
-    check(enqueue(stream, blocks, kernel, static_cast<Parameters>(arguments)...), "cudaLaunchKernelEx");
+    check(kernel.enqueue(stream, device, blocks, static_cast<Parameters>(arguments)...), "cuLaunchKernelEx");
   }
 };
 
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, cons
 template <class Op>
 void launch_elementwise(const Launch& launch, const Op& op, std::int64_t rows, std::int64_t cols) {
   const ChunkGrid grid(rows, cols, Op::kChunk);
-  launch(elementwise_kernel<Op>, ceil_div(grid.count(), kThreads * Op::kItems), op, grid);
+  launch(launchable<elementwise_kernel<Op>>, ceil_div(grid.count(), kThreads * Op::kItems), op, grid);
 }
 
 #endif  // __CUDACC__

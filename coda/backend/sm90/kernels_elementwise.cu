@@ -13,6 +13,7 @@ using detail::ChunkGrid;
 using detail::is_aligned;
 using detail::kThreads;
 using detail::Launch;
+using detail::launchable;
 using Place = ChunkGrid::Place;
 
 /// Chunks of 16 bytes of the output if both matrices allow it, else single elements.
@@ -269,7 +270,7 @@ void adamw(const char* op, const AdamwArgs& args, void* stream) {
     detail::with_type(launch, "weight", args.weight.dtype, [&](auto weight) {
       using G = decltype(gradient);
       using W = decltype(weight);
-      launch(aligned ? adamw_kernel<G, W, true> : adamw_kernel<G, W, false>,
+      launch(aligned ? launchable<adamw_kernel<G, W, true>> : launchable<adamw_kernel<G, W, false>>,
              detail::ceil_div(size, kThreads * kAdamwChunk * kAdamwItems), state, update,
              static_cast<const G*>(args.gradient.data), static_cast<W*>(args.weight.data), size);
     });
@@ -283,10 +284,11 @@ void squared_norm(const char* op, const ConstVector& x, double beta, const Vecto
   const Workspace partial(static_cast<std::size_t>(blocks) * sizeof(double), stream, op);
   detail::with_type(launch, "x", x.dtype, [&](auto type) {
     using T = decltype(type);
-    launch(is_aligned(x.data, 16) ? partial_norm_kernel<T, true> : partial_norm_kernel<T, false>, blocks,
-           static_cast<const T*>(x.data), x.size, partial.as<double>());
+    launch(
+        is_aligned(x.data, 16) ? launchable<partial_norm_kernel<T, true>> : launchable<partial_norm_kernel<T, false>>,
+        blocks, static_cast<const T*>(x.data), x.size, partial.as<double>());
   });
-  launch(total_norm_kernel, 1, partial.as<double>(), blocks, beta, static_cast<double*>(out.data));
+  launch(launchable<total_norm_kernel>, 1, partial.as<double>(), blocks, beta, static_cast<double*>(out.data));
 }
 
 }  // namespace coda::sm90

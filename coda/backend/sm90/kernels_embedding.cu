@@ -18,6 +18,7 @@ using detail::has_whole_chunks;
 using detail::kAll;
 using detail::kThreads;
 using detail::Launch;
+using detail::launchable;
 
 /// A row's token above its number: to sort one word takes two thirds of the time that a key and a value take.
 using TokenRow = std::uint64_t;
@@ -352,10 +353,10 @@ void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector
       launch.check(cudaFuncSetAttribute(bucket_sort_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
                    "cudaFuncSetAttribute");
     });
-    launch(bucket_sort_kernel, {BucketSort::kBuckets, BucketSort::kThreads, 1, kShared}, BucketSort{vocabulary}, tokens,
-           rows, sorted);
+    launch(launchable<bucket_sort_kernel>, {BucketSort::kBuckets, BucketSort::kThreads, 1, kShared},
+           BucketSort{vocabulary}, tokens, rows, sorted);
   } else {
-    launch(token_row_kernel, detail::ceil_div(rows, kThreads), tokens, rows, vocabulary, unsorted);
+    launch(launchable<token_row_kernel>, detail::ceil_div(rows, kThreads), tokens, rows, vocabulary, unsorted);
     sort(behind + 2 * part, unsorted, sorted);
   }
 
@@ -373,10 +374,10 @@ void embedding_backward(const char* op, const ConstMatrix& dx, const ConstVector
                                         .cols = dx.cols,
                                         .partial = memory.as<float>()};
     const bool whole = has_whole_chunks(dx, kColumns) && has_whole_chunks(dtable, kColumns);
-    launch(whole ? add_kernel<T, true> : add_kernel<T, false>, detail::ceil_div(grid.count(), kThreads / 32), gradient,
-           grid);
-    launch(whole ? join_kernel<T, true> : join_kernel<T, false>, detail::ceil_div(join_grid.count(), kThreads / 32),
-           gradient, join_grid);
+    launch(whole ? launchable<add_kernel<T, true>> : launchable<add_kernel<T, false>>,
+           detail::ceil_div(grid.count(), kThreads / 32), gradient, grid);
+    launch(whole ? launchable<join_kernel<T, true>> : launchable<join_kernel<T, false>>,
+           detail::ceil_div(join_grid.count(), kThreads / 32), gradient, join_grid);
   });
 }
 

@@ -17,6 +17,7 @@ using detail::has_whole_chunks;
 using detail::kAll;
 using detail::kThreads;
 using detail::Launch;
+using detail::launchable;
 
 // ---- along rows
 
@@ -101,11 +102,13 @@ template <class Op>
 void launch_rows(const Launch& launch, const Op& op, const ConstMatrix& x, bool whole) {
   const auto run = [&]<class Shape>(Shape) {
     const std::int64_t rows_of_block = kThreads / Shape::kLanes * Shape::kRows;
-    const auto with = [&](auto kernel) { launch(kernel, detail::ceil_div(x.rows, rows_of_block), op, x.rows, x.cols); };
+    const auto with = [&](auto& kernel) {
+      launch(kernel, detail::ceil_div(x.rows, rows_of_block), op, x.rows, x.cols);
+    };
     if constexpr (Op::kChunk > 1) {
-      if (whole) return with(row_kernel<Shape, true, Op>);
+      if (whole) return with(launchable<row_kernel<Shape, true, Op>>);
     }
-    with(row_kernel<Shape, false, Op>);
+    with(launchable<row_kernel<Shape, false, Op>>);
   };
   if (x.cols <= 64) run(typename Op::Few());
   else run(typename Op::Many());
@@ -357,7 +360,8 @@ void launch_columns(const Launch& launch, const In& x, std::int64_t cols, bool w
   int parts = 1;
   while (parts < kMostParts && slices * parts < kFill && x.rows() > parts * kRowsOfPart) parts *= 2;
   const auto run = [&]<int Threads>(std::integral_constant<int, Threads>) {
-    launch(whole ? column_kernel<Threads, true, In, float> : column_kernel<Threads, false, In, float>,
+    launch(whole ? launchable<column_kernel<Threads, true, In, float>>
+                 : launchable<column_kernel<Threads, false, In, float>>,
            detail::Grid(slices * parts, Threads, parts), x, x.rows(), cols, static_cast<unsigned>(parts), beta, out);
   };
   // A few slices with many rows need larger blocks.
@@ -374,7 +378,8 @@ void sum_stack(const Launch& launch, const In& x, std::int64_t cols, bool whole,
   if (x.rows() <= kStageRows || slices > 32) return launch_columns(launch, x, cols, whole, beta, out);
   const auto groups = static_cast<unsigned>(std::min(kStageBlocks / slices, x.rows() / kRowsOfGroup));
   const Workspace sums(static_cast<std::size_t>(groups * cols) * sizeof(double), launch.stream, launch.op);
-  launch(whole ? column_kernel<kThreads, true, In, double> : column_kernel<kThreads, false, In, double>,
+  launch(whole ? launchable<column_kernel<kThreads, true, In, double>>
+               : launchable<column_kernel<kThreads, false, In, double>>,
          slices * groups, x, x.rows(), cols, groups, 0.0, sums.as<double>());
   launch_columns(launch, PlainRows<double>{{sums.as<double>(), cols}, groups}, cols, cols % 4 == 0, beta, out);
 }

@@ -1,7 +1,12 @@
 #include "coda/backend/sm90/launch.cuh"
 
+#include <cudaTypedefs.h>
+
 #include <array>
 #include <atomic>
+#include <type_traits>
+
+#include "coda/backend/sm90/driver.h"
 
 namespace coda::sm90::detail {
 
@@ -53,6 +58,32 @@ Device current_device(const Call& call) {
     entry.store(device.chip, std::memory_order_relaxed);
   }
   return device;
+}
+
+bool make_context() {
+  int device = 0;
+  return cudaGetDevice(&device) == cudaSuccess && cudaSetDevice(device) == cudaSuccess;
+}
+
+cudaError_t launch_loaded(cudaFunction_t function, cudaStream_t stream, const Blocks& blocks, void** arguments) {
+  using Launch = std::remove_pointer_t<PFN_cuLaunchKernelEx_v11060>;
+  static const auto launch = driver_function<Launch>("cuLaunchKernelEx", 11060);
+  if (!launch) return cudaErrorCallRequiresNewerDriver;
+  CUlaunchAttribute attributes[2]{};
+  attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attributes[0].value.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attributes[1].value.clusterDim = {blocks.of_cluster.x, blocks.of_cluster.y, blocks.of_cluster.z};
+  CUlaunchConfig config{};
+  config.gridDimX = blocks.count.x, config.gridDimY = blocks.count.y, config.gridDimZ = blocks.count.z;
+  config.blockDimX = static_cast<unsigned>(blocks.threads), config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = static_cast<unsigned>(blocks.shared_bytes);
+  config.hStream = stream;
+  config.attrs = attributes;
+  config.numAttrs = blocks.of_cluster.x * blocks.of_cluster.y * blocks.of_cluster.z > 1 ? 2 : 1;
+  CUresult status = launch(&config, function, arguments, nullptr);
+  if (status == CUDA_ERROR_INVALID_CONTEXT && make_context()) status = launch(&config, function, arguments, nullptr);
+  return static_cast<cudaError_t>(status);  // whose numbers are the driver's
 }
 
 Call describe(const char* op, const ConstMatrix& a, const ConstMatrix& b, Layout layout) {

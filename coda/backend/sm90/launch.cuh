@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -65,6 +66,18 @@ class OncePerDevice {
  private:
   std::array<std::atomic<bool>, kMaxDevices> done_{};
 };
+
+struct Blocks {
+  dim3 count;
+  int threads;
+  dim3 of_cluster = {1, 1, 1};
+  std::size_t shared_bytes = 0;
+};
+/// Enqueues a kernel that begins while the one ahead of it still runs (see enqueue.cuh). `arguments`: their addresses.
+cudaError_t launch_loaded(cudaFunction_t function, cudaStream_t stream, const Blocks& blocks, void** arguments);
+/// Gives the calling thread the context of its current device, which it lacks until its first call of the runtime that
+/// needs one. False if that fails.
+bool make_context();
 
 /// Rows and columns of the product, from its operands; throws Error(invalid_argument) if they do not fit.
 Call describe(const char* op, const ConstMatrix& a, const ConstMatrix& b, Layout layout);

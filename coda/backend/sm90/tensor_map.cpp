@@ -9,17 +9,11 @@ namespace coda::sm90::detail {
 
 // As in tensor_map.cuh, which only nvcc can read.
 PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder();
-bool make_context();
 
 PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
   using Encode = std::remove_pointer_t<PFN_cuTensorMapEncodeTiled_v12000>;
   static const auto function = driver_function<Encode>("cuTensorMapEncodeTiled", 12000);
   return function;
-}
-
-bool make_context() {
-  int device = 0;
-  return cudaGetDevice(&device) == cudaSuccess && cudaSetDevice(device) == cudaSuccess;
 }
 
 }  // namespace coda::sm90::detail

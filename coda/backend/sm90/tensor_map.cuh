@@ -11,9 +11,6 @@ namespace coda::sm90::detail {
 
 /// The driver's cuTensorMapEncodeTiled, looked up once; null if it has none.
 PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder();
-/// Gives the calling thread the context of its current device, which it lacks until its first call of the runtime that
-/// needs one. False if that fails.
-bool make_context();
 
 /// A matrix of rows x cols words of `Bytes` bytes (2 or 4), rows `pitch_bytes` apart, that travels in boxes of
 /// box_rows x box_cols whose rows of 64 or 128 bytes lie swizzled in shared memory. What is outside of the matrix is
