@@ -8,23 +8,6 @@
 namespace coda::test::gpu {
 namespace {
 
-/// One problem of each variant, alternately of each type.
-std::vector<Problem> one_of_each(const Shape& shape, std::uint64_t seed) {
-  std::vector<Problem> all;
-  for (const Program& program : programs()) {
-    for (int variant = 0; variant < program.variants; ++variant) {
-      const Options options{.type = ++seed % 2 == 0 ? DType::bf16 : DType::fp16,
-                            .layout = program.natural,
-                            .exact = false,
-                            .whole_chunks = true,
-                            .everything = true,
-                            .seed = seed};
-      all.push_back(draw(program, variant, options, shape));
-    }
-  }
-  return all;
-}
-
 std::vector<unsigned char> bytes_of(Execution& e, const Stream& stream) {
   e.once(stream.get());
   return e.bytes();

@@ -169,6 +169,17 @@ void leave_an_error() {
 
 void forget_errors() { cudaGetLastError(); }
 
+int device_count() {
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  return count;
+}
+CurrentDevice::CurrentDevice(int number) {
+  check(cudaGetDevice(&before_), "cudaGetDevice");
+  check(cudaSetDevice(number), "cudaSetDevice");
+}
+CurrentDevice::~CurrentDevice() { cudaSetDevice(before_); }
+
 std::size_t free_device_memory() {
   std::size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
@@ -215,6 +226,9 @@ Gate::~Gate() = default;
 void Gate::hold(const Stream&) const { refuse(); }
 void leave_an_error() { refuse(); }
 void forget_errors() { refuse(); }
+int device_count() { refuse(); }
+CurrentDevice::CurrentDevice(int) { refuse(); }
+CurrentDevice::~CurrentDevice() = default;
 std::size_t free_device_memory() { refuse(); }
 std::size_t workspace_pool_bytes() { refuse(); }
 

@@ -106,6 +106,19 @@ class ChosenWay {
   ChosenWay& operator=(const ChosenWay&) = delete;
 };
 
+int device_count();
+/// While it lives, the calling thread's current device is another.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int number);
+  ~CurrentDevice();
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
 /// A test that is skipped where there is no Hopper GPU.
 class OnHopper : public ::testing::Test {
  protected:

@@ -263,4 +263,20 @@ Problem draw(const Program& program, int variant, const Options& options, const 
           .call = std::move(call)};
 }
 
+std::vector<Problem> one_of_each(const Shape& shape, std::uint64_t seed) {
+  std::vector<Problem> all;
+  for (const Program& program : programs()) {
+    for (int variant = 0; variant < program.variants; ++variant) {
+      const Options options{.type = ++seed % 2 == 0 ? DType::bf16 : DType::fp16,
+                            .layout = program.natural,
+                            .exact = false,
+                            .whole_chunks = true,
+                            .everything = true,
+                            .seed = seed};
+      all.push_back(draw(program, variant, options, shape));
+    }
+  }
+  return all;
+}
+
 }  // namespace coda::test::gpu

@@ -222,5 +222,7 @@ std::span<const Program> small_programs();
 std::vector<Program> programs();
 
 Problem draw(const Program& program, int variant, const Options& options, const Shape& shape);
+/// A problem of each variant of all programs, alternately of each type.
+std::vector<Problem> one_of_each(const Shape& shape, std::uint64_t seed);
 
 }  // namespace coda::test::gpu
