@@ -48,6 +48,7 @@ UNITS = {
     ),
     "half": ("../../../tests/gpu/half_width.cu", None, tests("half_width_test", "HalfWidthPorts.*")),
     "table": ("kernels_embedding.cu", None, tests("kernels_test", "Kernels.embedding*")),
+    "launch": ("launch.cpp", None, tests("programs_test", "Programs.AreExactInManyTiles", "gemm")),
 }
 
 wide_rows = tests("programs_test", "Programs.WithoutAProduct*")
@@ -84,6 +85,7 @@ EPILOGUE = "epilogue.cuh"
 KERNEL = "teams.cuh"
 SPLIT_K = "splitk.cuh"
 ENQUEUE = "enqueue.cuh"
+LAUNCH = "launch.cpp"
 GEMM = "gemm.cuh"
 APPLY = "apply.cuh"
 RING = "ring.cuh"
@@ -481,6 +483,9 @@ FAULTS = [
     (SPLIT_K, "accumulators(v + 2) += x.z", "accumulators(v + 2) += x.y", "gemm", split_k),
     (SPLIT_K, "shared.full[stage].wait(static_cast<std::uint32_t>(i / kStages & 1));", "", "gemm", split_k),
     # ---- kernels that follow each other
+    (LAUNCH, "config.gridDimY = blocks.count.y", "config.gridDimY = 1", "launch"),
+    (LAUNCH, "{blocks.of_cluster.x, blocks.of_cluster.y, blocks.of_cluster.z}", "{1, 1, 1}", "launch"),
+    (LAUNCH, "static_cast<unsigned>(blocks.shared_bytes)", "static_cast<unsigned>(blocks.shared_bytes / 2)", "launch"),
     (ENQUEUE, 'asm volatile("griddepcontrol.wait;" ::: "memory");', "", "small", in_order),
     (ENQUEUE, 'asm volatile("griddepcontrol.wait;" ::: "memory");', "", "residual", in_order),
     (ENQUEUE, 'asm volatile("griddepcontrol.wait;" ::: "memory");', "", "reduce", in_order),
