@@ -116,6 +116,7 @@ sanitize_with() { # sanitize_with <tool> <log>
   if [[ $tool == initcheck ]]; then
     # It does not see what the bulk copy engine writes, and reports each read of such memory: of all products.
     "${watch[@]}" build/cuda/tests/kernels_test --gtest_brief=1 || status=1
+    "${watch[@]}" build/cuda/tests/kernel_capture_test --gtest_brief=1 || status=1
     return "$status"
   fi
   local programs=
@@ -125,6 +126,7 @@ sanitize_with() { # sanitize_with <tool> <log>
   CODA_TEST_PROGRAMS=$programs \
     "${watch[@]}" build/cuda/tests/programs_test --gtest_brief=1 --gtest_filter='Programs.AreExact*' || status=1
   "${watch[@]}" build/cuda/tests/kernels_test --gtest_brief=1 || status=1
+  "${watch[@]}" build/cuda/tests/kernel_capture_test --gtest_brief=1 || status=1
   [[ $tool != memcheck ]] || # wrong indices, too, must not lead outside
     "${watch[@]}" build/cuda/tests/extremes_test --gtest_brief=1 --gtest_filter='BadIndices.*' || status=1
   return "$status"
@@ -173,7 +175,7 @@ case ${1:-} in
   --sanitize)
     shift
     command -v compute-sanitizer >/dev/null || fail "no compute-sanitizer on this machine"
-    build programs_test kernels_test extremes_test
+    build programs_test kernels_test kernel_capture_test extremes_test
     if (($# == 0)); then set -- memcheck racecheck synccheck initcheck; fi
     sanitize "$@"
     exit

@@ -86,4 +86,10 @@ class OnDevice {
   std::int64_t size_;
 };
 
+template <class T>
+OnDevice<T> on_device(const Vec& values, std::int64_t misalign = 0) {
+  return OnDevice<T>(reference::column(values), {.misalign = misalign});
+}
+inline Vec index_vec(const std::vector<std::int64_t>& x) { return Vec(x.begin(), x.end()); }
+
 }  // namespace coda::test

@@ -92,6 +92,28 @@ TEST_F(Threads, GetTheResultsOfSerialCalls) {
   RecordProperty("calls", std::to_string(calls));
 }
 
+/// A thread has no context of its own until a call of CUDA's runtime needs one.
+TEST_F(Threads, NeedNoCallOfCudaBefore) {
+  const Stream stream;
+  for (const Work& w : mixed_work(3000, {{130, 136, 72}})) {
+    Execution run(w.problem, w.route);
+    run.once(stream.get());
+    const auto bytes = run.bytes();
+    run.reset(stream.get());
+    std::string failure;
+    std::thread([&] {
+      try {
+        run.call(stream.get());
+      } catch (const std::exception& e) {
+        failure = e.what();
+      }
+    }).join();
+    EXPECT_EQ(failure, "") << run.name();
+    run.fetch(stream.get());
+    EXPECT_TRUE(run.bytes() == bytes) << run.name() << ": other bits than on the first thread";
+  }
+}
+
 /// Wide heads need shared memory by their width, in one kernel for all.
 TEST_F(Threads, WithHeadsOfTheirOwnDoNotDisturbEachOther) {
   constexpr int kCalls = 3000;

@@ -2,7 +2,9 @@
 // guarded memory of a case, as the operations do.
 #pragma once
 
+#include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coda/ops/layer.h"
@@ -145,6 +147,126 @@ inline ops::BlockPost block_post_call(Case& c, const LayerNumbers& x, bool loss)
   call.options.ignore_index = LayerNumbers::kIgnore;
   call.lse = c.out_vec("lse", m, c.stats), call.loss = c.out_vec("loss", m, c.stats);
   return call;
+}
+
+/// Outputs of several programs in a row: what is stored between them has the operands' precision, statistics included.
+inline void expect(Case& c, const char* name, const Mat& ref, const Mat& chain) {
+  c.expect_operand_precision(name, ref, chain);
+}
+inline void expect(Case& c, const char* name, const Vec& ref, const Vec& chain) {
+  c.expect_operand_precision(name, reference::column(ref), reference::column(chain));
+}
+
+struct LossCase {
+  reference::LossOptions ref;
+  ops::LogitTransform transform;
+  ops::CrossEntropy options;
+};
+inline LossCase loss_case(const LayerDims& d) {
+  LossCase c;
+  if (d.m % 3 == 0) {
+    c = {.ref = {.scale = 0.75, .cap = 4, .smoothing = 0.125, .z_loss = 0.25},
+         .transform = {.scale = 0.75, .cap = 4},
+         .options = {.label_smoothing = 0.125, .z_loss = 0.25}};
+  }
+  c.ref.ignore_index = c.options.ignore_index = LayerNumbers::kIgnore;
+  return c;
+}
+
+/// Gradients, and what they hold before the call, rounded to their dtypes: values, zeros or NaN.
+struct LayerGradients {
+  Case& c;
+  DType type;
+  enum { values, zeros, poison } before = values;
+  std::vector<std::pair<std::string, Mat>> start = {};
+
+  Mat begin(const std::string& name, std::int64_t rows, std::int64_t cols, DType t) {
+    start.emplace_back(name, before == values ? normal_mat(c.random, rows, cols, 1, t)
+                                              : Mat(rows, cols, before == zeros ? 0 : std::nan("")));
+    return start.back().second;
+  }
+  Matrix matrix(const std::string& name, const Mat& weight) {
+    return c.in_place(name, begin(name, weight.rows, weight.cols, type), type);
+  }
+  Vector vector(const std::string& name, const Vec& weight) {
+    return c.in_place_vec(name, begin(name, reference::size(weight), 1, c.stats).v, c.stats);
+  }
+  void expect_added(const std::string& name, Mat ref, Mat chain) {
+    for (const auto& [which, held] : start) {
+      if (which != name) continue;
+      for (std::size_t i = 0; i < ref.v.size(); ++i) {
+        ref.v[i] += held.v[i];
+        chain.v[i] = c.round()(chain.v[i] + held.v[i]);
+      }
+    }
+    expect(c, name.c_str(), ref, chain);
+  }
+  void expect_added(const std::string& name, const Vec& ref, const Vec& chain) {
+    expect_added(name, reference::column(ref), reference::column(chain));
+  }
+};
+
+inline ops::BlockGradients block_gradients(LayerGradients& g, const LayerNumbers& x) {
+  return {.out = g.matrix("out", x.w.out),
+          .post_norm = g.vector("post_norm", x.w.post_norm),
+          .gate_up = g.matrix("gate_up", x.w.gate_up),
+          .down = g.matrix("down", x.w.down)};
+}
+inline ops::QkvGradients projection_gradients(LayerGradients& g, const LayerNumbers& x) {
+  ops::QkvGradients y{.input_norm = g.vector("input_norm", x.w.next_norm), .qkv = g.matrix("qkv", x.w.qkv)};
+  if (x.d.qk_norm) y.q_norm = g.vector("q_norm", x.w.q_norm), y.k_norm = g.vector("k_norm", x.w.k_norm);
+  return y;
+}
+
+inline ops::BlockBackward block_backward_call(Case& c, const LayerNumbers& x, const ops::Block& f, LayerGradients& g) {
+  const std::int64_t m = x.d.m, hidden = x.d.hidden;
+  return {.attended = f.attended,
+          .x_mid = f.x_mid,
+          .rstd_mid = f.rstd_mid,
+          .preact = f.preact,
+          .x_next = f.x_next,
+          .rstd_next = f.rstd_next,
+          .qkv = x.d.qk_norm ? Matrix() : f.qkv,
+          .qkv_preact = f.qkv_preact,
+          .dqkv = c.in(x.dqkv),
+          .dx_next = c.in(x.dx_next),
+          .weights = f.weights,
+          .next = f.next,
+          .heads = f.heads,
+          .function = f.function,
+          .head_eps = f.head_eps,
+          .gradients = block_gradients(g, x),
+          .next_gradients = projection_gradients(g, x),
+          .dz = c.out("dz", m, x.d.heads.width()),
+          .dpreact = c.out("dpreact", m, 2 * x.d.ffn),
+          .dx = c.out("dx", m, hidden),
+          .dattended = c.out("dattended", m, x.attended.cols)};
+}
+
+inline ops::BlockPostBackward block_post_backward_call(Case& c, const LayerNumbers& x, const ops::BlockPost& f, LayerGradients& g) {
+  const LossCase loss = loss_case(x.d);
+  return {.attended = f.attended,
+          .x_mid = f.x_mid,
+          .rstd_mid = f.rstd_mid,
+          .preact = f.preact,
+          .x_last = f.x_last,
+          .rstd_last = f.rstd_last,
+          .h = f.h,
+          .dloss = c.vec(x.dloss, c.stats),
+          .weights = f.weights,
+          .head = {.final_norm = f.head.final_norm, .head = c.in(x.head)},
+          .function = f.function,
+          .transform = loss.transform,
+          .target = c.indices(x.target, false),
+          .options = loss.options,
+          .logit_rows = x.d.m % 2 == 0 ? 0 : 16,
+          .gradients = block_gradients(g, x),
+          .head_gradients = {.final_norm = g.vector("final_norm", x.w.next_norm), .head = g.matrix("head", x.head)},
+          .lse = c.out_vec("lse", x.d.m, c.stats),
+          .loss = c.out_vec("loss", x.d.m, c.stats),
+          .dpreact = c.out("dpreact", x.d.m, 2 * x.d.ffn),
+          .dx = c.out("dx", x.d.m, x.d.hidden),
+          .dattended = c.out("dattended", x.d.m, x.attended.cols)};
 }
 
 }  // namespace coda::test

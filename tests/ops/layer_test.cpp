@@ -41,14 +41,6 @@ void for_layers(const Body& body) {
   }
 }
 
-/// Outputs of several programs in a row: what is stored between them has the operands' precision, statistics included.
-void expect(Case& c, const char* name, const Mat& ref, const Mat& chain) {
-  c.expect_operand_precision(name, ref, chain);
-}
-void expect(Case& c, const char* name, const Vec& ref, const Vec& chain) {
-  c.expect_operand_precision(name, reference::column(ref), reference::column(chain));
-}
-
 /// Both of the reference's results of a computation: exact, and as the chain of the case's type has it.
 template <class F>
 auto both(const Case& c, const F& f) {
@@ -137,22 +129,6 @@ TEST(Layer, BlockPreIsItsPrograms) {
   });
 }
 
-struct LossCase {
-  reference::LossOptions ref;
-  ops::LogitTransform transform;
-  ops::CrossEntropy options;
-};
-LossCase loss_case(const LayerDims& d) {
-  LossCase c;
-  if (d.m % 3 == 0) {
-    c = {.ref = {.scale = 0.75, .cap = 4, .smoothing = 0.125, .z_loss = 0.25},
-         .transform = {.scale = 0.75, .cap = 4},
-         .options = {.label_smoothing = 0.125, .z_loss = 0.25}};
-  }
-  c.ref.ignore_index = c.options.ignore_index = LayerNumbers::kIgnore;
-  return c;
-}
-
 TEST(Layer, BlockPostIsItsPrograms) {
   for_layers([](Case& c, const LayerNumbers& x) {
     const LossCase loss = loss_case(x.d);
@@ -177,40 +153,7 @@ TEST(Layer, BlockPostIsItsPrograms) {
 
 // ---- backward
 
-/// Gradients, and what they hold before the call, rounded to their dtypes: values, zeros or NaN.
-struct Gradients {
-  Case& c;
-  DType type;
-  enum { values, zeros, poison } before = values;
-  std::vector<std::pair<std::string, Mat>> start = {};
-
-  Mat begin(const std::string& name, std::int64_t rows, std::int64_t cols, DType t) {
-    start.emplace_back(name, before == values ? normal_mat(c.random, rows, cols, 1, t)
-                                              : Mat(rows, cols, before == zeros ? 0 : std::nan("")));
-    return start.back().second;
-  }
-  Matrix matrix(const std::string& name, const Mat& weight) {
-    return c.in_place(name, begin(name, weight.rows, weight.cols, type), type);
-  }
-  Vector vector(const std::string& name, const Vec& weight) {
-    return c.in_place_vec(name, begin(name, reference::size(weight), 1, c.stats).v, c.stats);
-  }
-  void expect_added(const std::string& name, Mat ref, Mat chain) {
-    for (const auto& [which, held] : start) {
-      if (which != name) continue;
-      for (std::size_t i = 0; i < ref.v.size(); ++i) {
-        ref.v[i] += held.v[i];
-        chain.v[i] = c.round()(chain.v[i] + held.v[i]);
-      }
-    }
-    expect(c, name.c_str(), ref, chain);
-  }
-  void expect_added(const std::string& name, const Vec& ref, const Vec& chain) {
-    expect_added(name, reference::column(ref), reference::column(chain));
-  }
-};
-
-void expect_block_gradients(Case& c, Gradients& g, const reference::FeedForwardGradient& ref,
+void expect_block_gradients(Case& c, LayerGradients& g, const reference::FeedForwardGradient& ref,
                             const reference::FeedForwardGradient& chain) {
   expect(c, "dpreact", ref.dpreact, chain.dpreact);
   expect(c, "dx", ref.dx, chain.dx);
@@ -220,7 +163,7 @@ void expect_block_gradients(Case& c, Gradients& g, const reference::FeedForwardG
   g.expect_added("gate_up", ref.gate_up, chain.gate_up);
   g.expect_added("down", ref.down, chain.down);
 }
-void expect_projection_gradients(Case& c, Gradients& g, const reference::ProjectGradient& ref,
+void expect_projection_gradients(Case& c, LayerGradients& g, const reference::ProjectGradient& ref,
                                  const reference::ProjectGradient& chain) {
   expect(c, "dz", ref.dz, chain.dz);
   g.expect_added("qkv", ref.qkv, chain.qkv);
@@ -229,43 +172,6 @@ void expect_projection_gradients(Case& c, Gradients& g, const reference::Project
   g.expect_added("q_norm", ref.q_norm, chain.q_norm);
   g.expect_added("k_norm", ref.k_norm, chain.k_norm);
 }
-ops::BlockGradients block_gradients(Gradients& g, const LayerNumbers& x) {
-  return {.out = g.matrix("out", x.w.out),
-          .post_norm = g.vector("post_norm", x.w.post_norm),
-          .gate_up = g.matrix("gate_up", x.w.gate_up),
-          .down = g.matrix("down", x.w.down)};
-}
-ops::QkvGradients projection_gradients(Gradients& g, const LayerNumbers& x) {
-  ops::QkvGradients y{.input_norm = g.vector("input_norm", x.w.next_norm), .qkv = g.matrix("qkv", x.w.qkv)};
-  if (x.d.qk_norm) y.q_norm = g.vector("q_norm", x.w.q_norm), y.k_norm = g.vector("k_norm", x.w.k_norm);
-  return y;
-}
-
-ops::BlockBackward block_backward_call(Case& c, const LayerNumbers& x, const ops::Block& f, Gradients& g) {
-  const std::int64_t m = x.d.m, hidden = x.d.hidden;
-  return {.attended = f.attended,
-          .x_mid = f.x_mid,
-          .rstd_mid = f.rstd_mid,
-          .preact = f.preact,
-          .x_next = f.x_next,
-          .rstd_next = f.rstd_next,
-          .qkv = x.d.qk_norm ? Matrix() : f.qkv,
-          .qkv_preact = f.qkv_preact,
-          .dqkv = c.in(x.dqkv),
-          .dx_next = c.in(x.dx_next),
-          .weights = f.weights,
-          .next = f.next,
-          .heads = f.heads,
-          .function = f.function,
-          .head_eps = f.head_eps,
-          .gradients = block_gradients(g, x),
-          .next_gradients = projection_gradients(g, x),
-          .dz = c.out("dz", m, x.d.heads.width()),
-          .dpreact = c.out("dpreact", m, 2 * x.d.ffn),
-          .dx = c.out("dx", m, hidden),
-          .dattended = c.out("dattended", m, x.attended.cols)};
-}
-
 /// T for the first half of the shapes, fp32 or fp64 for the others.
 DType gradient_type(const Case& c, const LayerDims& d) { return d.m % 2 == 0 ? c.type : c.stats; }
 
@@ -274,7 +180,7 @@ TEST(Layer, BlockBackwardIsItsPrograms) {
     Case saved = layer_case(c.type, x.d, c.seed + 1000);
     const ops::Block forward = block_call(saved, x);
     ops::block(forward);
-    Gradients g{c, gradient_type(c, x.d)};
+    LayerGradients g{c, gradient_type(c, x.d)};
     run_layer(c, ops::block_backward_workspace_bytes(shape_of(c, x.d)), ops::block_backward,
               block_backward_call(c, x, forward, g));
     const auto run = [&](Round r) {
@@ -296,7 +202,7 @@ TEST(Layer, BlockPreBackwardIsItsPrograms) {
     Case saved = layer_case(c.type, x.d, c.seed + 1000);
     const ops::Block forward = block_call(saved, x);
     ops::block(forward);
-    Gradients g{c, gradient_type(c, x.d)};
+    LayerGradients g{c, gradient_type(c, x.d)};
     const ops::QkvGradients gradients = projection_gradients(g, x);
     const ops::BlockPreBackward call{
         .token = c.indices(x.token, true),
@@ -331,39 +237,13 @@ TEST(Layer, BlockPreBackwardIsItsPrograms) {
   });
 }
 
-ops::BlockPostBackward block_post_backward_call(Case& c, const LayerNumbers& x, const ops::BlockPost& f, Gradients& g) {
-  const LossCase loss = loss_case(x.d);
-  return {.attended = f.attended,
-          .x_mid = f.x_mid,
-          .rstd_mid = f.rstd_mid,
-          .preact = f.preact,
-          .x_last = f.x_last,
-          .rstd_last = f.rstd_last,
-          .h = f.h,
-          .dloss = c.vec(x.dloss, c.stats),
-          .weights = f.weights,
-          .head = {.final_norm = f.head.final_norm, .head = c.in(x.head)},
-          .function = f.function,
-          .transform = loss.transform,
-          .target = c.indices(x.target, false),
-          .options = loss.options,
-          .logit_rows = x.d.m % 2 == 0 ? 0 : 16,
-          .gradients = block_gradients(g, x),
-          .head_gradients = {.final_norm = g.vector("final_norm", x.w.next_norm), .head = g.matrix("head", x.head)},
-          .lse = c.out_vec("lse", x.d.m, c.stats),
-          .loss = c.out_vec("loss", x.d.m, c.stats),
-          .dpreact = c.out("dpreact", x.d.m, 2 * x.d.ffn),
-          .dx = c.out("dx", x.d.m, x.d.hidden),
-          .dattended = c.out("dattended", x.d.m, x.attended.cols)};
-}
-
 TEST(Layer, BlockPostBackwardIsItsPrograms) {
   for_layers([](Case& c, const LayerNumbers& x) {
     const LossCase loss = loss_case(x.d);
     Case saved = layer_case(c.type, x.d, c.seed + 1000);
     const ops::BlockPost f = block_post_call(saved, x, false);
     ops::block_post(f);
-    Gradients g{c, gradient_type(c, x.d)};
+    LayerGradients g{c, gradient_type(c, x.d)};
     const ops::BlockPostBackward call = block_post_backward_call(c, x, f, g);
     ops::LayerShape shape = shape_of(c, x.d);
     shape.label_smoothing = loss.options.label_smoothing != 0, shape.logit_rows = call.logit_rows;
@@ -437,7 +317,7 @@ TEST(Layer, BackwardMayWriteOverWhatItReadsLast) {
     const LayerNumbers x(saved.random, d, DType::bf16);
     const ops::Block forward = block_call(saved, x);
     ops::block(forward);
-    Gradients g{c, DType::fp32}, same{replacing, DType::fp32};
+    LayerGradients g{c, DType::fp32}, same{replacing, DType::fp32};
     ops::block_backward(block_backward_call(c, x, forward, g));
     ops::BlockBackward call = block_backward_call(replacing, x, forward, same);
     call.dqkv = call.dz = replacing.in_place("dqkv", x.dqkv, DType::bf16);
@@ -465,7 +345,7 @@ TEST(Layer, GradientsAreOptional) {
   const ops::Block forward = block_call(saved, x);
   ops::block(forward);
   Case none = layer_case(DType::bf16, d, base_seed() + 1), all = layer_case(DType::bf16, d, base_seed() + 1);
-  Gradients g{none, DType::fp32}, a{all, DType::fp32};
+  LayerGradients g{none, DType::fp32}, a{all, DType::fp32};
   ops::BlockBackward call = block_backward_call(none, x, forward, g);
   call.gradients = {}, call.next_gradients = {};
   ops::block_backward(call);
@@ -484,7 +364,7 @@ TEST(Layer, GradientsAreWrittenWithBetaZeroWhateverTheyHeld) {
     const LayerNumbers x(saved.random, d, DType::bf16);
     const ops::Block forward = block_call(saved, x);
     ops::block(forward);
-    Gradients a{added, DType::fp32, Gradients::zeros}, w{written, DType::fp32, Gradients::poison};
+    LayerGradients a{added, DType::fp32, LayerGradients::zeros}, w{written, DType::fp32, LayerGradients::poison};
     ops::block_backward(block_backward_call(added, x, forward, a));
     ops::BlockBackward call = block_backward_call(written, x, forward, w);
     call.beta = 0;
@@ -499,7 +379,7 @@ TEST(Layer, GradientsOfTheHeadAreWrittenWithBetaZeroWhateverTheyHeld) {
     Case saved = layer_case(DType::bf16, d, base_seed()), again = layer_case(DType::bf16, d, base_seed()),
          added = layer_case(DType::bf16, d, base_seed() + 1), written = layer_case(DType::bf16, d, base_seed() + 1);
     const LayerNumbers x(saved.random, d, DType::bf16);
-    Gradients a{added, DType::fp32, Gradients::zeros}, w{written, DType::fp32, Gradients::poison};
+    LayerGradients a{added, DType::fp32, LayerGradients::zeros}, w{written, DType::fp32, LayerGradients::poison};
     const ops::BlockPost forward = block_post_call(saved, x, false), same = block_post_call(again, x, false);
     ops::block_post(forward);
     ops::block_post(same);
@@ -518,7 +398,7 @@ TEST(Layer, NoTokensAreNoError) {
   const LayerNumbers x(c.random, d, DType::bf16);
   const ops::Block forward = block_call(saved, x);
   ops::block(forward);
-  Gradients g{c, DType::fp32};
+  LayerGradients g{c, DType::fp32};
   ops::block_backward(block_backward_call(c, x, forward, g));
   for (const auto& [name, before] : g.start) EXPECT_EQ(check_exact(name, c.got(name), before), "");
   ops::block_post(block_post_call(post, x, true));
@@ -529,7 +409,7 @@ TEST(Layer, GradientsAreZeroWithBetaZeroAndNoTokens) {
   Case saved = layer_case(DType::bf16, d, base_seed()), c = layer_case(DType::bf16, d, base_seed()),
        head = layer_case(DType::bf16, d, base_seed());
   const LayerNumbers x(c.random, d, DType::bf16);
-  Gradients g{c, DType::fp32, Gradients::poison}, h{head, DType::bf16, Gradients::poison};
+  LayerGradients g{c, DType::fp32, LayerGradients::poison}, h{head, DType::bf16, LayerGradients::poison};
   ops::BlockBackward call = block_backward_call(c, x, block_call(saved, x), g);
   ops::BlockPostBackward post = block_post_backward_call(head, x, block_post_call(saved, x, false), h);
   call.beta = post.beta = 0;
@@ -556,7 +436,7 @@ TEST(Layer, AnEmptyVocabularyIsNoError) {
     for (const char* name : {"x_last", "h"}) EXPECT_EQ(check_exact(name, c.got(name), plain.got(name)), "");
     EXPECT_EQ(check_exact("loss", c.got("loss"), Mat(4, 1)), "");
     Case back = layer_case(DType::bf16, d, base_seed());
-    Gradients g{back, DType::fp32, Gradients::zeros};
+    LayerGradients g{back, DType::fp32, LayerGradients::zeros};
     ops::BlockPostBackward backward = block_post_backward_call(back, x, call, g);
     backward.options.ignore_index = LayerNumbers::kIgnore, backward.options.label_smoothing = smoothing;
     ops::block_post_backward(backward);
@@ -614,7 +494,7 @@ TEST(Layer, TrafficOfTheOtherCallsFollowsFromTheShape) {
   const std::int64_t block_data = m * (2 * (h + 4 * f) + 4) + m * 2 * (2 * f + 3 * h) + m * 2 * (h + q);
   const std::int64_t block_weights =
       m * 2 * f + m * 2 * h + 4 * h + m * 2 * (h + f) + m * 2 * (2 * f + h) + m * 2 * (h + q);
-  Gradients g{b, DType::fp32}, of_head{last, DType::fp32};
+  LayerGradients g{b, DType::fp32}, of_head{last, DType::fp32};
   ops::BlockBackward back = block_backward_call(b, x, forward, g);
   EXPECT_EQ(bytes(ops::block_backward, back), project_data + project_weights + block_data + block_weights);
   ops::BlockPreBackward pre{.token = c.indices(x.token, true),
@@ -641,7 +521,7 @@ TEST(Layer, TrafficOfTheOtherCallsFollowsFromTheShape) {
   const LayerNumbers y(heads.random, normed, DType::bf16);
   const ops::Block with_norm = block_call(heads, y);
   ops::block(with_norm);
-  Gradients of_heads{grads, DType::fp32};
+  LayerGradients of_heads{grads, DType::fp32};
   back = block_backward_call(grads, y, with_norm, of_heads);
   const std::int64_t all = bytes(ops::block_backward, back);
   back.next_gradients.q_norm = back.next_gradients.k_norm = {};
