@@ -71,7 +71,6 @@ large_fill = tests("large_test", "LargeOutputs.OfFill*")
 too_wide = tests("large_test", "LargeOutputs.TwiceAsWide*")
 heads_of_threads = tests("threads_test", "Threads.WithHeads*")
 large_residual = tests("large_test", "LargeOutputs.OfGemmResidual")
-fresh_threads = tests("threads_test", "Threads.NeedNoCall*")
 in_order = tests("order_test", "Order.*")
 split_k = tests("programs_test", "Programs.HoldTheBoundWhereKIsSplit", "gemm")
 split_k_residual = tests("programs_test", "Programs.HoldTheBoundWhereKIsSplit", "gemm_residual")
@@ -487,7 +486,6 @@ FAULTS = [
     (LAUNCH, "config.gridDimY = blocks.count.y", "config.gridDimY = 1", "launch"),
     (LAUNCH, "{blocks.of_cluster.x, blocks.of_cluster.y, blocks.of_cluster.z}", "{1, 1, 1}", "launch"),
     (LAUNCH, "static_cast<unsigned>(blocks.shared_bytes)", "static_cast<unsigned>(blocks.shared_bytes / 2)", "launch"),
-    (LAUNCH, "status == CUDA_ERROR_INVALID_CONTEXT && make_context()", "false", "launch", fresh_threads),
     (ENQUEUE, 'asm volatile("griddepcontrol.wait;" ::: "memory");', "", "small", in_order),
     (ENQUEUE, 'asm volatile("griddepcontrol.wait;" ::: "memory");', "", "residual", in_order),
     (ENQUEUE, 'asm volatile("griddepcontrol.wait;" ::: "memory");', "", "reduce", in_order),

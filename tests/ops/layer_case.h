@@ -243,7 +243,8 @@ inline ops::BlockBackward block_backward_call(Case& c, const LayerNumbers& x, co
           .dattended = c.out("dattended", m, x.attended.cols)};
 }
 
-inline ops::BlockPostBackward block_post_backward_call(Case& c, const LayerNumbers& x, const ops::BlockPost& f, LayerGradients& g) {
+inline ops::BlockPostBackward block_post_backward_call(Case& c, const LayerNumbers& x, const ops::BlockPost& f,
+                                                       LayerGradients& g) {
   const LossCase loss = loss_case(x.d);
   return {.attended = f.attended,
           .x_mid = f.x_mid,
