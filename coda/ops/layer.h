@@ -27,7 +27,8 @@
 
 namespace coda::ops {
 
-/// What the functions below that count bytes need to know.
+/// What the functions below that count bytes need to know. They throw Error(invalid_argument) if a size is negative,
+/// dtype is not of T's, or tokens times the columns of all that a layer has is more than 2^55.
 struct LayerShape {
   DType dtype = DType::bf16;
   std::int64_t tokens = 0, hidden = 0, ffn = 0, vocabulary = 0;

@@ -137,6 +137,7 @@ class LayerCheck {
   /// Last of all: the memory for temporaries, and that no two arguments share theirs.
   const LayerShape& finish(std::span<std::byte> workspace, std::int64_t (*bytes)(const LayerShape&)) {
     check_kernels(check_, shape_.backend, shape_.dtype);
+    check_sizes(check_, shape_);
     if (!workspace.empty()) {
       constexpr std::uintptr_t kAlignment = 64;
       const std::int64_t needed = bytes(shape_);

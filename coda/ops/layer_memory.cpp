@@ -2,9 +2,15 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 
 namespace coda::ops {
 namespace {
+
+LayerShape checked(const char* operation, const LayerShape& s) {
+  check_sizes(Check(operation, {}), s);
+  return s;
+}
 
 /// Bytes of one layout after the other in the same memory.
 template <class... Layouts>
@@ -36,6 +42,25 @@ std::int64_t held_logit_rows(const LayerShape& s) {
 }
 
 }  // namespace
+
+void check_sizes(const Check& check, const LayerShape& s) {
+  check.real("dtype", s.dtype);
+  const std::pair<const char*, std::int64_t> sizes[] = {
+      {"tokens", s.tokens},        {"hidden", s.hidden},   {"ffn", s.ffn},         {"vocabulary", s.vocabulary},
+      {"heads.q", s.heads.q},      {"heads.k", s.heads.k}, {"heads.v", s.heads.v}, {"heads.head_dim", s.heads.head_dim},
+      {"logit_rows", s.logit_rows}};
+  for (const auto& [name, size] : sizes)
+    if (size < 0) check.fail(name, "expected a size of at least 0, got {}", size);
+  // In floating point, which does not overflow: more than any memory holds, and 2^63 bytes are far.
+  const auto real = [](std::int64_t x) { return static_cast<double>(x); };
+  const double heads = (real(s.heads.q) + real(s.heads.k) + real(s.heads.v)) * real(s.heads.head_dim);
+  const double columns = real(s.hidden) + 2 * real(s.ffn) + real(s.vocabulary) + heads;
+  constexpr double kMostElements = 0x1p55;
+  if (std::max(real(s.tokens), 1.0) * std::max(columns, 1.0) > kMostElements) {
+    check.fail("tokens", "expected at most 2^55 elements in a layer's rows, got {} rows of {:.0f} columns", s.tokens,
+               columns);
+  }
+}
 
 FeedForwardMemory::FeedForwardMemory(Arena& arena, const LayerShape& s)
     : y(arena.matrix(s.dtype, s.tokens, s.ffn)),
@@ -92,23 +117,33 @@ Scratch::Scratch(const Check& check, const Target& on, std::span<std::byte> give
   }
 }
 
-std::int64_t block_pre_workspace_bytes(const LayerShape& s) { return bytes_of<ForwardMemory>(without_ffn(s)); }
-std::int64_t block_workspace_bytes(const LayerShape& s) { return bytes_of<ForwardMemory>(s); }
-std::int64_t block_post_workspace_bytes(const LayerShape& s) { return bytes_of<FeedForwardMemory, LossMemory>(s); }
-std::int64_t block_pre_backward_workspace_bytes(const LayerShape& s) {
-  return bytes_of<BackwardMemory>(without_ffn(s));
+std::int64_t block_pre_workspace_bytes(const LayerShape& s) {
+  return bytes_of<ForwardMemory>(without_ffn(checked("block_pre_workspace_bytes", s)));
 }
-std::int64_t block_backward_workspace_bytes(const LayerShape& s) { return bytes_of<BackwardMemory>(s); }
+std::int64_t block_workspace_bytes(const LayerShape& s) {
+  return bytes_of<ForwardMemory>(checked("block_workspace_bytes", s));
+}
+std::int64_t block_post_workspace_bytes(const LayerShape& s) {
+  return bytes_of<FeedForwardMemory, LossMemory>(checked("block_post_workspace_bytes", s));
+}
+std::int64_t block_pre_backward_workspace_bytes(const LayerShape& s) {
+  return bytes_of<BackwardMemory>(without_ffn(checked("block_pre_backward_workspace_bytes", s)));
+}
+std::int64_t block_backward_workspace_bytes(const LayerShape& s) {
+  return bytes_of<BackwardMemory>(checked("block_backward_workspace_bytes", s));
+}
 std::int64_t block_post_backward_workspace_bytes(const LayerShape& s) {
-  return bytes_of<BackwardMemory, HeadMemory>(without_qkv(s));
+  return bytes_of<BackwardMemory, HeadMemory>(without_qkv(checked("block_post_backward_workspace_bytes", s)));
 }
 
 std::int64_t block_saved_bytes(const LayerShape& s) {
+  checked("block_saved_bytes", s);
   const std::int64_t width = qkv_width(s.heads), attended = s.heads.q * s.heads.head_dim;
   const std::int64_t columns = attended + 2 * s.hidden + 2 * s.ffn + width * (s.qk_norm ? 2 : 1);
   return s.tokens * (columns * size_of(s.dtype) + 2 * size_of(stats_of(s.dtype)));
 }
 std::int64_t block_saved_bytes_unfused(const LayerShape& s) {
+  checked("block_saved_bytes_unfused", s);
   return block_saved_bytes(s) + s.tokens * (2 * s.hidden + s.ffn) * size_of(s.dtype);
 }
 

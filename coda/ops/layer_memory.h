@@ -14,6 +14,9 @@ namespace coda::ops {
 
 inline std::int64_t qkv_width(const Heads& h) { return (h.q + h.k + h.v) * h.head_dim; }
 
+/// Sizes of which the functions of layer.h that count bytes can make a number.
+void check_sizes(const Check& check, const LayerShape& s);
+
 struct FeedForwardMemory {
   Matrix y;        // (M, F) the activation's output
   Matrix partial;  // (M, tiles of H) statistics

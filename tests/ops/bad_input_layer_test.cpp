@@ -1,6 +1,12 @@
 // Bad calls of the layer operations: told before anything runs, by the layer's name and argument.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+
 #include "tests/ops/bad_calls.h"
 #include "tests/ops/layer_case.h"
 
@@ -256,6 +262,71 @@ TEST(BadInput, OfBlockPostBackwardIsNamed) {
   bad.add("x_mid", "expected at least 1 column, got 0", [](auto& x) { x.x_mid.cols = 0; });
   add_block_weights(bad), add_block_gradients(bad);
   add_workspace(bad, ops::block_post_backward_workspace_bytes(shape()));
+}
+
+TEST(BadInput, OfALayersShapeIsNamed) {
+  using Bytes = std::int64_t (*)(const ops::LayerShape&);
+  const std::pair<const char*, Bytes> functions[] = {
+      {"block_pre_workspace_bytes", ops::block_pre_workspace_bytes},
+      {"block_workspace_bytes", ops::block_workspace_bytes},
+      {"block_post_workspace_bytes", ops::block_post_workspace_bytes},
+      {"block_pre_backward_workspace_bytes", ops::block_pre_backward_workspace_bytes},
+      {"block_backward_workspace_bytes", ops::block_backward_workspace_bytes},
+      {"block_post_backward_workspace_bytes", ops::block_post_backward_workspace_bytes},
+      {"block_saved_bytes", ops::block_saved_bytes},
+      {"block_saved_bytes_unfused", ops::block_saved_bytes_unfused}};
+  using Change = std::function<void(ops::LayerShape&)>;
+  constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+  const std::pair<std::string, Change> changes[] = {
+      {"dtype: expected dtype bf16, fp16, fp32 or fp64, got int32", [](auto& x) { x.dtype = DType::int32; }},
+      {"tokens: expected a size of at least 0, got -1", [](auto& x) { x.tokens = -1; }},
+      {"hidden: expected a size of at least 0, got -8", [](auto& x) { x.hidden = -8; }},
+      {"ffn: expected a size of at least 0, got -2", [](auto& x) { x.ffn = -2; }},
+      {"vocabulary: expected a size of at least 0, got -3", [](auto& x) { x.vocabulary = -3; }},
+      {"heads.q: expected a size of at least 0, got -1", [](auto& x) { x.heads.q = -1; }},
+      {"heads.k: expected a size of at least 0, got -1", [](auto& x) { x.heads.k = -1; }},
+      {"heads.v: expected a size of at least 0, got -1", [](auto& x) { x.heads.v = -1; }},
+      {"heads.head_dim: expected a size of at least 0, got -4", [](auto& x) { x.heads.head_dim = -4; }},
+      {"logit_rows: expected a size of at least 0, got -1", [](auto& x) { x.logit_rows = -1; }},
+      {"tokens: expected at most 2^55 elements in a layer's rows, got 2305843009213693952 rows of 47 columns",
+       [](auto& x) { x.tokens = std::int64_t{1} << 61; }},
+      {"tokens: expected at most 2^55 elements", [](auto& x) { x.hidden = kHuge; }},
+      {"tokens: expected at most 2^55 elements", [](auto& x) { x.ffn = kHuge; }},
+      {"tokens: expected at most 2^55 elements", [](auto& x) { x.vocabulary = kHuge; }},
+      {"tokens: expected at most 2^55 elements", [](auto& x) { x.heads.k = x.heads.head_dim = kHuge; }},
+      {"tokens: expected at most 2^55 elements", [](auto& x) { x = {.tokens = kHuge}; }}};
+  for (const auto& [name, bytes] : functions) {
+    EXPECT_GT(bytes(shape()), 0) << name;
+    for (const auto& [message, change] : changes) {
+      ops::LayerShape bad = shape();
+      change(bad);
+      try {
+        bytes(bad);
+        ADD_FAILURE() << "expected " << name << ": " << message;
+      } catch (const Error& e) {
+        EXPECT_EQ(e.status(), Status::invalid_argument);
+        EXPECT_EQ(std::string(e.what()).rfind(std::string(name) + ": " + message, 0), 0u) << e.what();
+      }
+    }
+  }
+}
+
+TEST(Layer, TheLargestShapeStillHasAPositiveNumberOfBytes) {
+  for (const DType t : {DType::bf16, DType::fp64}) {
+    for (const ops::Backend backend : {ops::Backend::cpu, ops::Backend::sm90}) {
+      for (const bool many_rows : {false, true}) {
+        constexpr std::int64_t kMost = std::int64_t{1} << 55;
+        ops::LayerShape s{.dtype = t, .label_smoothing = true, .backend = backend};
+        if (many_rows) s.tokens = kMost / 8, s.hidden = s.vocabulary = 1, s.ffn = 3;
+        else s.tokens = 1, s.hidden = s.vocabulary = kMost / 8, s.ffn = 3 * (kMost / 8);
+        for (const auto bytes :
+             {ops::block_workspace_bytes, ops::block_post_workspace_bytes, ops::block_backward_workspace_bytes,
+              ops::block_post_backward_workspace_bytes, ops::block_saved_bytes, ops::block_saved_bytes_unfused}) {
+          EXPECT_GT(bytes(s), kMost / 8);
+        }
+      }
+    }
+  }
 }
 
 TEST(BadInput, OfWhatTheHopperBackendHasNotIsNamed) {
