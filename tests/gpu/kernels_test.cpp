@@ -5,9 +5,11 @@
 
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "coda/backend/sm90/config.h"
@@ -102,6 +104,25 @@ TEST_F(Kernels, fill_writes_every_element) {
         expect_near("out", out, Vec(static_cast<std::size_t>(s.rows * s.cols), 1.5), 0, 0);
       });
     }
+  }
+}
+
+/// A thread has no context of its own until a call of CUDA's runtime needs one, and a loaded kernel's launch is none.
+TEST_F(Kernels, fill_from_a_thread_that_called_nothing_of_cuda) {
+  const Stream other;
+  for (void* stream : {static_cast<void*>(nullptr), static_cast<void*>(other.get())}) {
+    OnDevice<float> out(33, 1000);
+    sm90::fill("fill", out.matrix(), 0.5, stream);
+    std::string failure;
+    std::thread([&] {
+      try {
+        sm90::fill("fill", out.matrix(), 1.5, stream);
+      } catch (const std::exception& e) {
+        failure = e.what();
+      }
+    }).join();
+    EXPECT_EQ(failure, "");
+    expect_near("out", out, Vec(33000, 1.5), 0, 0);
   }
 }
 

@@ -486,6 +486,13 @@ FAULTS = [
     (LAUNCH, "config.gridDimY = blocks.count.y", "config.gridDimY = 1", "launch"),
     (LAUNCH, "{blocks.of_cluster.x, blocks.of_cluster.y, blocks.of_cluster.z}", "{1, 1, 1}", "launch"),
     (LAUNCH, "static_cast<unsigned>(blocks.shared_bytes)", "static_cast<unsigned>(blocks.shared_bytes / 2)", "launch"),
+    (
+        LAUNCH,
+        "status == CUDA_ERROR_INVALID_CONTEXT && make_context()",
+        "false",
+        "launch",
+        tests("kernels_test", "Kernels.fill_from_a_thread*"),
+    ),
     (ENQUEUE, 'asm volatile("griddepcontrol.wait;" ::: "memory");', "", "small", in_order),
     (ENQUEUE, 'asm volatile("griddepcontrol.wait;" ::: "memory");', "", "residual", in_order),
     (ENQUEUE, 'asm volatile("griddepcontrol.wait;" ::: "memory");', "", "reduce", in_order),
