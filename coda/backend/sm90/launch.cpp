@@ -60,9 +60,12 @@ Device current_device(const Call& call) {
   return device;
 }
 
-bool make_context() {
-  int device = 0;
-  return cudaGetDevice(&device) == cudaSuccess && cudaSetDevice(device) == cudaSuccess;
+void ensure_context() {
+  static const auto current =
+      driver_function<std::remove_pointer_t<PFN_cuCtxGetCurrent_v4000>>("cuCtxGetCurrent", 4000);
+  CUcontext context = nullptr;
+  if (current) current(&context);
+  if (int device = 0; !context && cudaGetDevice(&device) == cudaSuccess) cudaSetDevice(device);
 }
 
 cudaError_t launch_loaded(cudaFunction_t function, cudaStream_t stream, const Blocks& blocks, void** arguments) {
@@ -81,9 +84,8 @@ cudaError_t launch_loaded(cudaFunction_t function, cudaStream_t stream, const Bl
   config.hStream = stream;
   config.attrs = attributes;
   config.numAttrs = blocks.of_cluster.x * blocks.of_cluster.y * blocks.of_cluster.z > 1 ? 2 : 1;
-  CUresult status = launch(&config, function, arguments, nullptr);
-  if (status == CUDA_ERROR_INVALID_CONTEXT && make_context()) status = launch(&config, function, arguments, nullptr);
-  return static_cast<cudaError_t>(status);  // whose numbers are the driver's
+  ensure_context();
+  return static_cast<cudaError_t>(launch(&config, function, arguments, nullptr));  // whose numbers are the driver's
 }
 
 Call describe(const char* op, const ConstMatrix& a, const ConstMatrix& b, Layout layout) {

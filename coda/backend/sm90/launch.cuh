@@ -75,9 +75,9 @@ struct Blocks {
 };
 /// Enqueues a kernel that begins while the one ahead of it still runs (see enqueue.cuh). `arguments`: their addresses.
 cudaError_t launch_loaded(cudaFunction_t function, cudaStream_t stream, const Blocks& blocks, void** arguments);
-/// Gives the calling thread the context of its current device, which it lacks until its first call of the runtime that
-/// needs one. False if that fails.
-bool make_context();
+/// Gives the calling thread the context of its current device if it has none. It lacks one until its first call of the
+/// runtime that needs one, and a call of the driver is none; where this fails, that call tells of it.
+void ensure_context();
 
 /// Rows and columns of the product, from its operands; throws Error(invalid_argument) if they do not fit.
 Call describe(const char* op, const ConstMatrix& a, const ConstMatrix& b, Layout layout);

@@ -24,16 +24,15 @@ CUtensorMap tensor_map(const Call& call, void* data, std::int64_t rows, std::int
   const cuuint64_t pitch[] = {static_cast<cuuint64_t>(pitch_bytes)};
   const cuuint32_t box[] = {static_cast<cuuint32_t>(box_cols), static_cast<cuuint32_t>(box_rows)}, step[] = {1, 1};
   CUtensorMap map;
-  const auto function = tensor_map_encoder();
-  const auto encode = [&] {
-    return function(&map, Bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT32, 2, data, extent,
+  CUresult status = CUDA_ERROR_NOT_SUPPORTED;
+  ensure_context();
+  if (const auto encode = tensor_map_encoder()) {
+    status = encode(&map, Bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT32, 2, data, extent,
                     pitch, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                     box_cols * Bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
                     streams ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  };
-  CUresult status = function ? encode() : CUDA_ERROR_NOT_SUPPORTED;
-  if (status == CUDA_ERROR_INVALID_CONTEXT && make_context()) status = encode();
+  }
   if (status != CUDA_SUCCESS) {
     call.fail(Status::device_error, "cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(status)));
   }
