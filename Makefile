@@ -10,10 +10,10 @@ CUDA_MINUTES ?= 60
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 export PATH := $(PATH):/usr/local/cuda/bin:$(CURDIR)/.deps/cutlass/nvidia/cu13/bin
 
-SOURCES = $(shell find coda tests examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
+SOURCES = $(shell find coda tests examples -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 build = cmake --preset $(1) && cmake --build --preset $(1) -j $(JOBS)
 
-.PHONY: help setup setup-test demo test test-cpu test-asan test-mutation test-cuda-compile test-hf bench format format-check lint gpu-build gpu-test gpu-bench plots clean
+.PHONY: help setup setup-test demo test test-cpu test-asan test-mutation test-cuda-compile test-hf bench format format-check lint gpu-build gpu-test gpu-bench c-api plots clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-18s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ gpu-test: setup  ## Run everything that tests the Hopper backend on this machine
 
 gpu-bench: setup  ## Measure the Hopper programs on this machine's GPU; writes results/<gpu>/
 	@scripts/gpu_bench.sh
+
+c-api: setup  ## Write coda/c/{ops,layer}.{h,cpp} again, after a change of coda/ops/{ops,layer}.h
+	@scripts/c_api.py
 
 plots: setup  ## Draw docs/images/*.svg and write the README's tables, from the files under results/
 	@$(VENV)/python scripts/plot_results.py

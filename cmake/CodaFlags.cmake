@@ -65,17 +65,17 @@ function(coda_warnings target)
   endif()
   target_compile_options(
     ${target}
-    PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall>
-            $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
-            $<$<COMPILE_LANGUAGE:CXX>:-Wpedantic>
-            $<$<COMPILE_LANGUAGE:CXX>:-Wshadow>
+    PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-Wall>
+            $<$<COMPILE_LANGUAGE:C,CXX>:-Wextra>
+            $<$<COMPILE_LANGUAGE:C,CXX>:-Wpedantic>
+            $<$<COMPILE_LANGUAGE:C,CXX>:-Wshadow>
             # GCC 12 sees an overlap in every `std::string + "literal"` (its bug 105651).
             $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
             # GCC 13 sees a range of negative length where vectors of bytes are ordered.
             $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-stringop-overread>
             # Members that only a build with CUDA reads.
             $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unused-private-field>
-            "$<$<COMPILE_LANGUAGE:CXX>:${werror}>"
+            "$<$<COMPILE_LANGUAGE:C,CXX>:${werror}>"
             # nvcc's own generated host code is neither pedantic nor free of shadowing.
             "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>"
             "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${CODA_WERROR}>>:-Xcompiler=-Werror>")

@@ -14,7 +14,8 @@ install(
   PATTERN "*.h"
   PATTERN "*.cuh"
   PATTERN cli EXCLUDE
-  PATTERN onednn.h EXCLUDE)
+  PATTERN onednn.h EXCLUDE
+  PATTERN call.h EXCLUDE)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 install(EXPORT coda-targets NAMESPACE coda:: DESTINATION "${_coda_package_dir}")
