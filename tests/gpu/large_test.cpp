@@ -249,8 +249,9 @@ TEST_F(LargeOutputs, OfGemmRmsBackward) {
   x.expect("dx", [](std::int64_t m, std::int64_t n) { return row_factor(m) * (product(m, n) - 3 * row_factor(m)); });
 }
 
-TEST_F(LargeOutputs, OfCrossEntropyBackward) {
-  Large z(DType::bf16, kM, kN);
+/// `pitch`: of the matrix that the gradient is written over.
+void expect_cross_entropy_backward(std::int64_t pitch) {
+  Large z(DType::bf16, kM, kN, pitch);
   z.fill(0);
   const Large lse(DType::fp32, kM, 1, [](std::int64_t, std::int64_t) { return std::log(static_cast<double>(kN)); }),
       dloss(DType::fp32, kM, 1, [](std::int64_t, std::int64_t) { return 1.0; }),
@@ -266,6 +267,8 @@ TEST_F(LargeOutputs, OfCrossEntropyBackward) {
       [](std::int64_t m, std::int64_t n) { return 1.0 / static_cast<double>(kN) - (n == kN - 1 - m ? 1.0 : 0.0); },
       0x1p-8);
 }
+TEST_F(LargeOutputs, OfCrossEntropyBackward) { expect_cross_entropy_backward(kN); }
+TEST_F(LargeOutputs, OfCrossEntropyBackwardInRowsThatBeginAnywhere) { expect_cross_entropy_backward(kN + 1); }
 
 TEST_F(LargeOutputs, OfCast) {
   Large in(DType::bf16, kM, kN), out(DType::fp16, kM, kN);

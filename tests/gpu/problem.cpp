@@ -187,6 +187,7 @@ Draw::Heads Draw::heads() {
   Heads h;
   h.dim = options.whole_chunks ? kWhole[random.integer(0, std::ssize(kWhole) - 1)]
                                : kAny[random.integer(0, std::ssize(kAny) - 1)];
+  if (options.head_dim > 0) h.dim = options.head_dim;
   const std::int64_t total = n == 0 ? 0 : std::max<std::int64_t>(n / h.dim, 1);
   n = total * h.dim;
   h.q = random.integer(0, total);

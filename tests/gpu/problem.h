@@ -109,6 +109,7 @@ struct Options {
   double scale = 1;           // else: of the operands
   bool whole_chunks = false;  // N and K of 8, heads of 32, 64 or 128: what fused kernels take
   bool everything = false;    // every optional output and input is given
+  std::int64_t head_dim = 0;  // of programs that have heads; 0: drawn
   std::uint64_t seed = 0;
 };
 

@@ -52,6 +52,7 @@ UNITS = {
 }
 
 wide_rows = tests("programs_test", "Programs.WithoutAProduct*")
+wide_rope_rows = tests("programs_test", "Programs.WithoutAProduct*", "rope_backward")
 many_gemm_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm")
 many_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_residual")
 many_glu_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_glu_backward")
@@ -67,6 +68,7 @@ algorithms = tests("matmul_test", "Matmul.*algorithm*")
 large_bias = tests("large_test", "LargeOutputs.OfGemm")
 large_rows = tests("large_test", "LargeOutputs.WhoseRows*")
 large_rows_of_runs = tests("large_test", "LargeOutputs.OfCrossEntropyBackward")
+large_rows_anywhere = tests("large_test", "LargeOutputs.OfCrossEntropyBackwardInRows*")
 large_fill = tests("large_test", "LargeOutputs.OfFill*")
 too_wide = tests("large_test", "LargeOutputs.TwiceAsWide*")
 heads_of_threads = tests("threads_test", "Threads.WithHeads*")
@@ -191,6 +193,13 @@ FAULTS = [
         TILE,
         "return row_ * pitch + scaled<W>(col_);",
         "return static_cast<int>(static_cast<unsigned>(row_) * static_cast<unsigned>(pitch)) + scaled<W>(col_);",
+        "cross_entropy",
+        large_rows_anywhere,
+    ),
+    (
+        FRAGMENT,
+        "return reinterpret_cast<T*>(reinterpret_cast<Byte*>(data) + offset);",
+        "return reinterpret_cast<T*>(reinterpret_cast<Byte*>(data) + static_cast<int>(offset));",
         "cross_entropy",
         large_rows_of_runs,
     ),
@@ -379,7 +388,7 @@ FAULTS = [
     (KERNEL, "((team * kTurns + turn) * kGroups + group)", "box", "rms_backward"),
     (KERNEL, "b, k * kK, at.n * kN);", "b, k * kK, (at.n ^ 1) * kN);", "norm"),
     (KERNEL, "b + n * kK, at.n * kN + n, k * kK);", "b + n * kK, at.n * kN, k * kK);", "rms_backward"),
-    (TILE, "col_ == at_.col ? at_.head_column : column % p.head_dim;", "at_.head_column;", "rope_back"),
+    (TILE, "col_ == at_.col ? at_.head_column : column % p.head_dim;", "at_.head_column;", "rope_back", wide_rope_rows),
     (TILE, "col_ == at_.col ? at_.head_column : column % p.head_dim;", "column % p.head_dim + 1;", "qknorm_back"),
     (APPLY, "(at.col + G::kColumns * at.lane) % head_dim;", "at.col % head_dim;", "qknorm_back"),
     (GEMM, "(absent_ports(program) & kOptional) == kOptional", "(absent_ports(program) & kOptional) == 0", "gemm"),
