@@ -29,10 +29,12 @@ DATA = "coda/nn/data.cpp"
 ADAMW = "coda/nn/adamw.cpp"
 SAFETENSORS = "coda/nn/safetensors.cpp"
 JSON = "coda/core/json.h"
+OF_C = "coda/c/call.h"
 SAMPLE = "coda/nn/sample.cpp"
 
 functions, simd, program = "epilogue_functions_test", "epilogue_simd_test", "epilogue_program_test"
 tile = "cpu_tile_test"
+of_c = "c/layer.cpp c_calls_test"
 loop = "backend/cpu/gemm.cpp programs_linear_test"
 bits = "backend/cpu/gemm.cpp programs_bits_test"
 product = "backend/cpu/product.cpp programs_bits_test ONEDNN_MAX_CPU_ISA=AVX2"
@@ -389,4 +391,10 @@ FAULTS = [
         "position[i] >= h.table.rows",
         "ops/rope.cpp bad_input_test",
     ),
+    # ---- the interface for C
+    (OF_C, "if (c->traffic) *c->traffic += moved.bytes();", "if (c->traffic) *c->traffic = moved.bytes();", of_c),
+    (OF_C, "c->workspace.data ? c->workspace.bytes : 0", "c->workspace.bytes + 64", of_c),
+    (OF_C, "CODA_INVALID_ARGUMENT + static_cast", "static_cast", of_c),
+    (OF_C, "return fail(CODA_INTERNAL_ERROR, operation, error.what());", "return CODA_OK;", "c_calls_test"),
+    ("coda/c/core.cpp", "thread_local char message", "char message", "c/core.cpp c_calls_test"),
 ]
