@@ -190,7 +190,6 @@ FAULTS = [
     (LOOP, "i % down * rows, tm", "0 * rows, tm", loop),
     (LOOP, "share * count_ / threads;", "share * (count_ / threads);", bits),
     (LOOP, "if (first_ != first) {", "if (first_ < 0) {", loop),
-    (LOOP, "x.rows > 1 ? x.pitch : x.cols", "x.pitch", "backend/cpu/gemm.cpp bad_input_backward_test"),
     (LOOP, 'std::string(call.op) + ": workspace', 'std::string("gemm") + ": workspace', extremes),
     (ADAMW, "    check_numbers(numbers(options, 0, 1, 1), state);\n", "", adamw),
     (

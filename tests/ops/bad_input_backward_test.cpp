@@ -311,6 +311,31 @@ TEST(BadInput, OfTheRotaryBackwardsIsNamed) {
   norm.overlap("dz", AT(dz), AT(q_weight)).overlap("dweight", AT(dweight), AT(k_weight), 0);
 }
 
+/// Products of ones, of which one operand is a single row: of the result, of what it is multiplied with, or of K.
+template <class T>
+void expect_any_pitch_of_one_row(std::int64_t pitch) {
+  constexpr std::int64_t kK = 90, kMany = 84;
+  std::vector<T> lone(kK, T(1)), many(kMany * kK, T(1));
+  const Matrix single(lone.data(), dtype_of<T>, 1, kK, pitch);
+  const MatrixOf<const T> rows(many.data(), kMany, kK);
+  const auto expect = [&](const ops::Gemm& product, std::int64_t m, std::int64_t n, float value) {
+    std::vector<T> sums(static_cast<std::size_t>(m * n), T(0));
+    ops::Gemm call = product;
+    call.out = MatrixOf<T>(sums.data(), m, n);
+    ops::gemm(call);
+    for (const T& sum : sums) {
+      ASSERT_EQ(static_cast<float>(sum), value)
+          << name_of(dtype_of<T>) << " " << name_of(call.layout) << ", M " << m << ", N " << n << ", pitch " << pitch;
+    }
+  };
+  expect({.a = rows, .b = single, .layout = coda::Layout::nt}, kMany, 1, kK);
+  expect({.a = single, .b = rows, .layout = coda::Layout::nt}, 1, kMany, kK);
+  const MatrixOf<const T> columns(many.data(), kK, kMany), column(many.data(), kMany, 1);
+  expect({.a = single, .b = columns, .layout = coda::Layout::nn}, 1, kMany, kK);
+  expect({.a = column, .b = single, .layout = coda::Layout::nn}, kMany, kK, 1);
+  expect({.a = single, .b = single, .layout = coda::Layout::tn}, kK, kK, 1);
+}
+
 TEST(Overlap, TakesAnyPitchOfOneRow) {
   std::vector<float> a(2, 1), b(4 * 2, 1), out(8, 3);
   const MatrixOf<const float> a_(a.data(), 1, 2), b_(b.data(), 4, 2);
@@ -324,19 +349,11 @@ TEST(Overlap, TakesAnyPitchOfOneRow) {
   for (const std::int64_t pitch : {std::int64_t{0}, std::int64_t{4}, std::int64_t{9}, most}) {
     EXPECT_THROW(ops::gemm({.a = a_, .b = b_, .beta = 1, .c = row(1, 9), .out = row(0, pitch)}), Error);
   }
-  // Of operands, too: a single row of the product, and of what it is multiplied with.
-  constexpr std::int64_t kK = 90;
-  std::vector<float> lone(kK, 1), many(84 * kK, 1), sums(84);
   for (const std::int64_t pitch : {std::int64_t{-5}, std::int64_t{0}, std::int64_t{7}, most}) {
-    const Matrix single(lone.data(), DType::fp32, 1, kK, pitch);
-    std::fill(sums.begin(), sums.end(), 0.F);
-    ops::gemm(
-        {.a = MatrixOf<const float>(many.data(), 84, kK), .b = single, .out = MatrixOf<float>(sums.data(), 84, 1)});
-    EXPECT_EQ(sums, std::vector<float>(84, kK)) << "b with a pitch of " << pitch;
-    std::fill(sums.begin(), sums.end(), 0.F);
-    ops::gemm(
-        {.a = single, .b = MatrixOf<const float>(many.data(), 84, kK), .out = MatrixOf<float>(sums.data(), 1, 84)});
-    EXPECT_EQ(sums, std::vector<float>(84, kK)) << "a with a pitch of " << pitch;
+    expect_any_pitch_of_one_row<bf16>(pitch);
+    expect_any_pitch_of_one_row<fp16>(pitch);
+    expect_any_pitch_of_one_row<float>(pitch);
+    expect_any_pitch_of_one_row<double>(pitch);
   }
   // One row between those of a matrix, and across them.
   std::vector<float> wide(4 * 8, 1), four(4, 1);

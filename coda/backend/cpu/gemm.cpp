@@ -296,7 +296,7 @@ Plan plan_of(const GemmCall& c, const Operand& a, const Operand& b) {
 
 /// A matrix (free dimension, k), or (k, free dimension) if `k_first`.
 Operand operand_of(const ConstMatrix& x, bool k_first) {
-  // The pitch of a single row means nothing, and may be any number.
+  // The pitch of a single row means nothing, and may be any number: strides are multiplied, and would overflow.
   const std::int64_t pitch = x.rows > 1 ? x.pitch : x.cols;
   return {static_cast<const std::byte*>(x.data), x.dtype, k_first ? 1 : pitch, k_first ? pitch : 1};
 }
