@@ -13,7 +13,7 @@ export PATH := $(PATH):/usr/local/cuda/bin:$(CURDIR)/.deps/cutlass/nvidia/cu13/b
 SOURCES = $(shell find coda tests examples -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 build = cmake --preset $(1) && cmake --build --preset $(1) -j $(JOBS)
 
-.PHONY: help setup setup-test demo test test-cpu test-asan test-mutation test-cuda-compile test-hf bench format format-check lint gpu-build gpu-test gpu-bench c-api plots clean
+.PHONY: help setup setup-test demo test test-cpu test-asan test-mutation test-cuda-compile test-hf bench format format-check lint gpu-build gpu-test gpu-bench bindings plots clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-18s %s\n", $$1, $$2}'
@@ -69,8 +69,9 @@ gpu-test: setup  ## Run everything that tests the Hopper backend on this machine
 gpu-bench: setup  ## Measure the Hopper programs on this machine's GPU; writes results/<gpu>/
 	@scripts/gpu_bench.sh
 
-c-api: setup  ## Write coda/c/{ops,layer}.{h,cpp} again, after a change of coda/ops/{ops,layer}.h
+bindings: setup  ## Write the interfaces for C and PyTorch again, after a change of coda/ops/{ops,layer}.h
 	@scripts/c_api.py
+	@scripts/torch_api.py
 
 plots: setup  ## Draw docs/images/*.svg and write the README's tables, from the files under results/
 	@$(VENV)/python scripts/plot_results.py

@@ -4,7 +4,8 @@
 # results/<gpu>/{kernels,host,small,layer}.json.
 #
 #   gpu_bench.sh [--peers] [--quick] [options of coda bench, such as --rounds 20]
-#     --peers: also eager PyTorch, torch.compile and QuACK, where PYTHON (python3) has them: peers.json, in four minutes
+#     --peers: also eager PyTorch, torch.compile and QuACK, where PYTHON (python3) has them: peers.json, in four minutes;
+#              and a training step from PyTorch beside theirs: step.json, in two
 #     --quick: 2048, 4096 and 8192 only, and the host's time, in less than a minute
 # CODA_PREBUILT=1: run build/cuda as it is. CODA_COMMIT: the commit to record, if this is not its git checkout.
 set -euo pipefail
@@ -32,6 +33,7 @@ fi
 if [[ -z ${CODA_PREBUILT:-} ]]; then
   cmake --preset cuda >/dev/null
   cmake --build --preset cuda --target coda_cli
+  [[ -z $peers ]] || cmake --build --preset cuda --target coda_torch_package || true
 fi
 for suites in "${runs[@]}"; do
   build/cuda/coda bench --backend sm90 --suite "$suites" --out "$gpu_results/" --commit "$gpu_commit" "$@"
@@ -43,6 +45,8 @@ python=${PYTHON:-python3}
 if "$python" -c 'import torch' 2>/dev/null; then
   "$python" bench/peers/peers.py --out "$gpu_results/peers.json" --commit "$gpu_commit" --driver "$gpu_driver" \
     --date "$(date -u +%F)"
+  PYTHONPATH=$PWD/build/cuda/python "$python" bench/peers/step.py --out "$gpu_results/step.json" --commit "$gpu_commit" \
+    --driver "$gpu_driver" || echo "gpu_bench: --peers: no step.json" >&2
 else
   echo "gpu_bench: --peers: skipped: $python has no PyTorch" >&2
 fi

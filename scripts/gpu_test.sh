@@ -2,7 +2,8 @@
 # Builds with the Hopper backend, runs all that tests it on this machine's GPU, and prints one total. The totals of whole
 # runs go into results/<gpu>/tests.json.
 #
-#   gpu_test.sh [gtest arguments]     every test, `coda verify --all --backend sm90` and 300 random cases
+#   gpu_test.sh [gtest arguments]     every test, `coda verify --all --backend sm90` and 300 random cases; and, if there are
+#                                     none, the tests of the operators where PYTHON (python3) has PyTorch
 #   gpu_test.sh --fuzz CASES [SEED]   random cases only, spread over processes: seeds SEED (1) to SEED + CASES - 1
 #   gpu_test.sh --reruns [COUNT]      each kernel COUNT (1000) times alone, then by two processes at once and under load
 #   gpu_test.sh --sanitize [TOOL...]  each program's kernels under compute-sanitizer: memcheck racecheck synccheck, and
@@ -183,6 +184,11 @@ case ${1:-} in
 esac
 
 build "${tests[@]}" coda_cli
+operators="" python=${PYTHON:-python3}
+if (($# == 0)) && grep -q 'CODA_TORCH_DIR\|libcoda_torch' build/cuda/build.ninja; then
+  build coda_torch_package
+  operators=yes
+fi
 run() { # run <name> <command...>: its output and its exit status
   local name=$1 status=0
   shift
@@ -198,6 +204,11 @@ start() {
   jobs+=("$1")
 }
 (($# > 0)) || start verify build/cuda/coda verify --all --backend sm90
+if [[ -n $operators ]]; then
+  for source in tests/torch/*_test.py; do
+    start "torch_$(basename "$source" .py)" env PYTHONPATH="$PWD/build/cuda/python" "$python" "$source"
+  done
+fi
 for name in "${tests[@]}"; do
   [[ $name == first_call_test && $# == 0 ]] || start "$name" build/cuda/tests/"$name" --gtest_brief=1 "$@"
 done
@@ -207,6 +218,17 @@ if (($# == 0)); then # each first call in a process of its own
   done
 fi
 wait
+
+# What unittest printed of the operators' tests: "Ran 17 tests in 4 s" and "OK (skipped=3)" or "FAILED (errors=1)".
+unittests() {
+  local logs_of=("$logs"/torch_*_test.log)
+  local word counts=()
+  for word in "Ran " failures= errors= "unexpected successes=" skipped=; do
+    counts+=("$(grep -hoE "(^|[( ])${word}[0-9]+" "${logs_of[@]}" | grep -oE '[0-9]+$' | awk '{n += $1} END {print n + 0}')")
+  done
+  local failed=$((counts[1] + counts[2] + counts[3]))
+  echo "torch: ${counts[0]} run, $((counts[0] - failed - counts[4])) passed, $failed failed, ${counts[4]} skipped"
+}
 
 ran=0 passed=0 skipped=0 broken=() verify="not run"
 count() { # count <beginning> <log>: the number in a line of GoogleTest's summary, 0 if there is none
@@ -220,6 +242,10 @@ for name in "${jobs[@]}"; do
     [[ $good == yes ]] || { broken+=("coda verify") && grep -m 20 FAILED "$log"; } || true
     continue
   fi
+  if [[ $name == torch_* ]]; then
+    [[ $good == yes ]] || { broken+=("$name") && grep -vE -m 60 '^$' "$log"; } || true
+    continue
+  fi
   [[ $good == yes ]] || grep -vE -m 40 '^Running|^Note|^hash: |^$' "$log" || true
   # It ended before its summary, or badly after one that tells of no failure.
   { grep -qE '^\[=+\].* ran\.' "$log" && { [[ $good == yes ]] || grep -q '^\[  FAILED  \]' "$log"; }; } || broken+=("$name")
@@ -229,6 +255,7 @@ done
 failed=$((ran - passed - skipped))
 echo "tests: $ran run, $passed passed, $failed failed, $skipped skipped"
 echo "verify: $verify"
+[[ -z $operators ]] || unittests
 if (($# == 0)); then
   cat "$logs"/first_call_*.status | awk '$1 == 0 {good++} END {
     printf "first calls: %d operations, each captured as the first of a process and replayed 1000 times: %d with the same bits\n", NR, good}'

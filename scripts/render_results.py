@@ -206,6 +206,24 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
     return lines
 
 
+def step_section(run: dict) -> list[str]:
+    kinds = list(run["models"][0]["steps"])
+    rows = [
+        [model["model"]]
+        + [f"{model['steps'][kind]['ms']:.1f}" for kind in kinds]
+        + [f"{model['steps'][kind]['step_mib'] / 1024:.1f}" for kind in kinds]
+        for model in run["models"]
+    ]
+    head = ["model", *(f"{kind}, ms" for kind in kinds), *(f"{kind}, GiB" for kind in kinds)]
+    text = (
+        "From PyTorch: a training step, forward and backward of 8192 tokens (4 x 2048) in bf16 with PyTorch's attention, "
+        "by `coda_torch.Llama` and by plain PyTorch, and the memory that it takes beyond the weights. "
+        f"{run['device']}, torch {run['torch']}, commit {run['commit']}, graph replays in turn, medians. "
+        "Host time of a call from Python: " + ", ".join(f"`{r['call']}` {r['us']:.1f} µs" for r in run["host"]) + "."
+    )
+    return wrapped(text) + table(head, rows) + [""]
+
+
 def tests_section(tests: dict) -> list[str]:
     def of(what: str) -> list[dict]:
         return [r for r in tests["records"] if r["what"] == what]
@@ -309,6 +327,8 @@ def results() -> str:
         lines += small_section(small)
     if layer := load("layer.json"):
         lines += layer_section(layer, peers)
+    if step := load("step.json") or load("step.json", "h100_80gb_hbm3"):
+        lines += step_section(step)
     if other := load("kernels.json", "h100_80gb_hbm3"):
         lines += other_device_section(other)
     if tests := load("tests.json"):

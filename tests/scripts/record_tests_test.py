@@ -11,6 +11,7 @@ from record_tests import records_of, update
 FULL_RUN = """fuzz: 100 cases, 3 fused, 9 outputs, 1 failed, seeds 7 to 106
 tests: 101 run, 99 passed, 1 failed, 1 skipped
 verify: 3328 outputs of 584 cases: 3327 ok, 1 failed, 0 skipped, in 22.6 s (seed 1)
+torch: 49 run, 46 passed, 1 failed, 2 skipped
 edge cases: 93 with K = 0, 0 failed
 edge cases: 72 with NaN, 2 failed
 fuzz: 300 cases, 9 fused, 625 outputs, 0 failed, seeds 1 to 300
@@ -36,6 +37,7 @@ class RecordTests(unittest.TestCase):
     def test_a_failure_is_a_number_of_its_record(self) -> None:
         self.assertEqual(self.one("tests", FULL_RUN)["failed"], 1)
         self.assertEqual(self.one("verify", FULL_RUN)["failed"], 1)
+        self.assertEqual(self.one("torch", FULL_RUN)["failed"], 1)
 
     def test_a_program_without_a_summary_is_named(self) -> None:
         self.assertEqual(self.one("tests", FULL_RUN)["broken"], ["layer_test", "coda verify"])

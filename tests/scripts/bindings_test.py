@@ -1,28 +1,37 @@
 #!/usr/bin/env python3
-"""The interface for C is made from the declarations for C++ as they are, and tests call all of it."""
+"""The interfaces for C and for PyTorch are made from the declarations for C++ as they are, and tests call all of them."""
 
-import importlib.util
 import pathlib
 import re
+import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-spec = importlib.util.spec_from_file_location("c_api", ROOT / "scripts/c_api.py")
-c_api = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(c_api)
+sys.path.insert(0, str(ROOT / "scripts"))
+import c_api  # noqa: E402
+import torch_api  # noqa: E402
 
 
 def bare(text: str) -> str:
-    """Without what laying out changes: white space, and the slashes of a comment that was broken."""
-    return re.sub(r"[\s/]", "", text)
+    """Without what laying out changes: white space, the slashes of a comment and the quotes of a string that were
+    broken, and a list's last comma."""
+    return re.sub(r",(?=[)\]}])", "", re.sub(r"[\s/\"]", "", text))
 
 
 class Interface(unittest.TestCase):
     def test_what_is_committed_was_made_from_these_declarations(self) -> None:
-        made = c_api.files()
-        self.assertEqual(len(made), 4)
+        made = c_api.files() | torch_api.files()
+        self.assertEqual(len(made), 6)
         for path, text in made.items():
-            self.assertEqual(bare((ROOT / path).read_text()), bare(text), f"{path}: run `make c-api`")
+            self.assertEqual(bare((ROOT / path).read_text()), bare(text), f"{path}: run `make bindings`")
+
+    def test_each_call_is_an_operator_of_pytorch(self) -> None:
+        calls = {name for name, text in re.findall(r"^void (\w+)\((.*)\);", self.declarations(), re.MULTILINE)}
+        registered = re.findall(r'm\.impl\("(\w+)"', (ROOT / "coda/torch/ops.cpp").read_text())
+        self.assertEqual(calls - {"rotary_table"}, set(registered))  # PyTorch makes such a table itself
+
+    def declarations(self) -> str:
+        return "".join((ROOT / f"coda/ops/{which}.h").read_text() for which in ("ops", "layer"))
 
     def test_each_function_is_called_by_a_test(self) -> None:
         tests = (ROOT / "tests/c/c_calls_test.cpp").read_text()

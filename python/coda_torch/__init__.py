@@ -1,0 +1,12 @@
+"""CODA for PyTorch: Transformers at the speed of their matrix products, on Hopper GPUs and on the CPU.
+
+functional   the layers between two attentions and the loss, differentiated by autograd
+Llama        a model made of them, whose weights come from and go to Hugging Face's `transformers`
+ops          all checked calls of the library, one function each
+"""
+
+from coda_torch import functional, ops
+from coda_torch.functional import BlockWeights, HeadWeights, Heads, QkvWeights
+from coda_torch.llama import Llama, LlamaConfig
+
+__all__ = ["BlockWeights", "HeadWeights", "Heads", "Llama", "LlamaConfig", "QkvWeights", "functional", "ops"]

@@ -1,0 +1,44 @@
+"""Loads the operators of CODA into PyTorch."""
+
+import os
+import pathlib
+
+import torch
+
+OLDEST = (2, 10)  # of PyTorch; cmake/CodaTorch.cmake builds for it
+
+
+def load() -> None:
+    found = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if found < OLDEST:
+        raise ImportError(f"coda_torch: expected PyTorch {OLDEST[0]}.{OLDEST[1]} or newer, got {torch.__version__}")
+    path = pathlib.Path(os.environ.get("CODA_TORCH_LIBRARY", pathlib.Path(__file__).with_name("libcoda_torch.so")))
+    if not path.exists():
+        raise ImportError(
+            f"coda_torch: expected the library {path}, got no such file; `pip install --no-build-isolation .` builds it"
+        )
+    torch.ops.load_library(path)
+
+
+def call(operator: torch._ops.OpOverload, arguments: tuple, written: tuple[torch.Tensor | None, ...]) -> None:
+    """Runs an operator, and keeps autograd's books as PyTorch's own operators with an `out` do."""
+    if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments):
+        raise RuntimeError(
+            f"{operator.name().removeprefix('coda::')}: expected tensors that require no gradient, or "
+            "torch.no_grad(), since autograd does not see this call; got one that requires a gradient"
+        )
+    operator(*arguments)
+    if not torch.compiler.is_compiling():  # which follows what is written by itself
+        for tensor in written:
+            if tensor is not None and not tensor.is_inference():
+                torch.autograd.graph.increment_version(tensor)
+
+
+def complete(names: tuple[str, ...]) -> None:
+    """Operators return nothing: all that torch.compile has to know of one is which arguments it writes, and that its
+    schema says."""
+    for name in names:
+        torch.library.register_fake(f"coda::{name}", lambda *args, **kwargs: None)
+
+
+load()

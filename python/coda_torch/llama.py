@@ -1,0 +1,217 @@
+"""A LLaMA or Qwen3 for training, whose layers are calls of CODA around PyTorch's attention."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from coda_torch.functional import (
+    BlockWeights,
+    HeadWeights,
+    Heads,
+    QkvWeights,
+    block,
+    block_post,
+    block_post_logits,
+    block_pre,
+    halve_rows,
+    interleave,
+    pair_rows,
+    rotary_table,
+)
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    vocabulary: int
+    hidden: int
+    ffn: int
+    layers: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    positions: int = 4096
+    theta: float = 10000.0
+    eps: float = 1e-5
+    qk_norm: bool = False
+    tied: bool = False  # the head is the embedding's table
+
+    @property
+    def qkv_width(self) -> int:
+        return (self.q_heads + 2 * self.kv_heads) * self.head_dim
+
+
+class Layer(nn.Module):
+    """The weights of one layer; `Llama` calls the operators, which begin and end at attentions."""
+
+    def __init__(self, c: LlamaConfig) -> None:
+        super().__init__()
+        self.input_norm = nn.Parameter(torch.ones(c.hidden))
+        self.qkv = nn.Parameter(torch.empty(c.qkv_width, c.hidden))
+        self.q_norm = nn.Parameter(torch.ones(c.head_dim)) if c.qk_norm else None
+        self.k_norm = nn.Parameter(torch.ones(c.head_dim)) if c.qk_norm else None
+        self.out = nn.Parameter(torch.empty(c.hidden, c.q_heads * c.head_dim))
+        self.post_norm = nn.Parameter(torch.ones(c.hidden))
+        self.gate_up = nn.Parameter(torch.empty(2 * c.ffn, c.hidden))
+        self.down = nn.Parameter(torch.empty(c.hidden, c.ffn))
+
+    def qkv_weights(self) -> QkvWeights:
+        return QkvWeights(self.input_norm, self.qkv, self.q_norm, self.k_norm)
+
+    def block_weights(self) -> BlockWeights:
+        return BlockWeights(self.out, self.post_norm, self.gate_up, self.down)
+
+
+def causal_attention(qkv: Tensor, c: LlamaConfig) -> Tensor:
+    """(batch, sequence, Q) of qkv (batch, sequence, W): PyTorch's, each token sees itself and those before it."""
+    q, k, v = (
+        part.unflatten(-1, (-1, c.head_dim)).transpose(1, 2)
+        for part in qkv.split((c.q_heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim), -1)
+    )
+    attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=c.q_heads != c.kv_heads)
+    return attended.transpose(1, 2).flatten(2)
+
+
+class Llama(nn.Module):
+    """`model(token, target)` is the mean cross-entropy of a batch, `model.logits(token)` its logits.
+
+    Weights are laid out as the operators want them (functional.pair_rows, functional.interleave); from_transformers and
+    copy_to convert.
+    """
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.table = nn.Parameter(torch.empty(config.vocabulary, config.hidden))
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.final_norm = nn.Parameter(torch.ones(config.hidden))
+        self.head = None if config.tied else nn.Parameter(torch.empty(config.vocabulary, config.hidden))
+        exponent = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
+        self.register_buffer("inverse_frequency", config.theta**-exponent, persistent=False)
+        self.rotary = None  # made where the model is when it is first called, in full precision whatever its dtype
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def heads(self, token: Tensor) -> Heads:
+        c = self.config
+        stat = torch.float64 if self.table.dtype == torch.float64 else torch.float32
+        if self.rotary is None or self.rotary.device != token.device or self.rotary.dtype != stat:
+            self.rotary = rotary_table(self.inverse_frequency.to(token.device), c.positions, stat)
+        batch, sequence = token.shape
+        position = torch.arange(sequence, dtype=torch.int32, device=token.device).repeat(batch) if batch > 1 else None
+        return Heads(c.q_heads, c.kv_heads, c.kv_heads, c.head_dim, self.rotary, position)
+
+    def hidden(self, token: Tensor) -> tuple[Tensor, Tensor]:
+        """(attention's output, residual stream) of the last layer."""
+        c, heads = self.config, self.heads(token)
+        x, qkv = block_pre(token, self.table, self.layers[0].qkv_weights(), heads, eps=c.eps, head_eps=c.eps)
+        for layer, next in zip(self.layers[:-1], self.layers[1:], strict=True):
+            attended = causal_attention(qkv, c)
+            x, qkv = block(attended, x, layer.block_weights(), next.qkv_weights(), heads, eps=c.eps, head_eps=c.eps)
+        return causal_attention(qkv, c), x
+
+    def head_weights(self) -> HeadWeights:
+        return HeadWeights(self.final_norm, self.table if self.head is None else self.head)
+
+    def forward(self, token: Tensor, target: Tensor, **options) -> Tensor:
+        """The loss of token and target (batch, sequence); options are those of functional.block_post."""
+        attended, x = self.hidden(token)
+        weights = self.layers[-1].block_weights()
+        return block_post(attended, x, weights, self.head_weights(), target, eps=self.config.eps, **options)
+
+    @torch.no_grad()
+    def logits(self, token: Tensor) -> Tensor:
+        """(batch, sequence, vocabulary). Not differentiated."""
+        attended, x = self.hidden(token)
+        weights = self.layers[-1].block_weights()
+        return block_post_logits(attended, x, weights, self.head_weights(), eps=self.config.eps)
+
+    # ---- weights of Hugging Face's models
+
+    @classmethod
+    def from_transformers(cls, model: nn.Module, positions: int | None = None) -> "Llama":
+        """A copy of a LlamaForCausalLM or Qwen3ForCausalLM, with its dtype and on its device; for `positions` tokens at
+        most, the model's max_position_embeddings if None. ValueError if the model has a part that this one lacks."""
+        theirs = model.config
+        if theirs.model_type not in ("llama", "qwen3"):
+            raise ValueError(f"Llama: model: expected a llama or qwen3, got a {theirs.model_type}")
+        rotary = model.model.rotary_emb
+        for name, found, expected in (
+            ("hidden_act", theirs.hidden_act, "silu"),
+            ("attention_bias", getattr(theirs, "attention_bias", False), False),
+            ("mlp_bias", getattr(theirs, "mlp_bias", False), False),
+            ("use_sliding_window", getattr(theirs, "use_sliding_window", False), False),
+            ("rotary attention_scaling", rotary.attention_scaling, 1.0),
+        ):
+            if found != expected:
+                raise ValueError(f"Llama: model: expected {name} {expected}, got {found}")
+        head_dim = getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
+        config = LlamaConfig(
+            vocabulary=theirs.vocab_size,
+            hidden=theirs.hidden_size,
+            ffn=theirs.intermediate_size,
+            layers=theirs.num_hidden_layers,
+            q_heads=theirs.num_attention_heads,
+            kv_heads=theirs.num_key_value_heads,
+            head_dim=head_dim,
+            positions=positions or theirs.max_position_embeddings,
+            eps=theirs.rms_norm_eps,
+            qk_norm=theirs.model_type == "qwen3",
+            tied=model.lm_head.weight is model.model.embed_tokens.weight,
+        )
+        with torch.device("meta"):
+            ours = cls(config)
+        weights = model.model.embed_tokens.weight
+        ours = ours.to_empty(device=weights.device).to(weights.dtype)
+        ours.inverse_frequency = rotary.inv_freq.double()  # whatever the kind of scaling
+        with torch.no_grad():
+            for mine, its in ours._pairs(model):
+                mine.copy_(its)
+        return ours
+
+    @torch.no_grad()
+    def copy_to(self, model: nn.Module) -> None:
+        """Copies the weights into a model of `transformers` of the same shape."""
+        c = self.config
+        model.model.embed_tokens.weight.copy_(self.table)
+        if self.head is not None:
+            model.lm_head.weight.copy_(self.head)
+        model.model.norm.weight.copy_(self.final_norm)
+        for mine, its in zip(self.layers, model.model.layers, strict=True):
+            attention, mlp = its.self_attn, its.mlp
+            sizes = (c.q_heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim)
+            q, k, v = mine.qkv.split(sizes)
+            attention.q_proj.weight.copy_(halve_rows(q, c.head_dim))
+            attention.k_proj.weight.copy_(halve_rows(k, c.head_dim))
+            attention.v_proj.weight.copy_(v)
+            attention.o_proj.weight.copy_(mine.out)
+            if c.qk_norm:
+                attention.q_norm.weight.copy_(halve_rows(mine.q_norm, c.head_dim))
+                attention.k_norm.weight.copy_(halve_rows(mine.k_norm, c.head_dim))
+            mlp.gate_proj.weight.copy_(mine.gate_up[0::2])
+            mlp.up_proj.weight.copy_(mine.gate_up[1::2])
+            mlp.down_proj.weight.copy_(mine.down)
+            its.input_layernorm.weight.copy_(mine.input_norm)
+            its.post_attention_layernorm.weight.copy_(mine.post_norm)
+
+    def _pairs(self, model: nn.Module):
+        """(a weight of this model, what it is in the layout of this one)."""
+        c = self.config
+        yield self.table, model.model.embed_tokens.weight
+        yield self.final_norm, model.model.norm.weight
+        if self.head is not None:
+            yield self.head, model.lm_head.weight
+        for mine, its in zip(self.layers, model.model.layers, strict=True):
+            attention, mlp = its.self_attn, its.mlp
+            q, k = (pair_rows(part.weight, c.head_dim) for part in (attention.q_proj, attention.k_proj))
+            yield mine.qkv, torch.cat((q, k, attention.v_proj.weight))
+            if c.qk_norm:
+                yield mine.q_norm, pair_rows(attention.q_norm.weight, c.head_dim)
+                yield mine.k_norm, pair_rows(attention.k_norm.weight, c.head_dim)
+            yield mine.out, attention.o_proj.weight
+            yield mine.gate_up, interleave(mlp.gate_proj.weight, mlp.up_proj.weight)
+            yield mine.down, mlp.down_proj.weight
+            yield mine.input_norm, its.input_layernorm.weight
+            yield mine.post_norm, its.post_attention_layernorm.weight

@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+"""Layers and losses for PyTorch, forward and backward, against separate operations that autograd differentiates."""
+
+import unittest
+
+import plain
+import torch
+from coda_torch.functional import (
+    BlockWeights,
+    HeadWeights,
+    Heads,
+    QkvWeights,
+    block,
+    block_post,
+    block_post_logits,
+    block_pre,
+    linear_cross_entropy,
+    rotary_table,
+)
+
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+# Of fp64 on the CPU, whose results differ by the order of sums only.
+EXACT = 1e-11
+
+
+def random(*shape, dtype, device, scale=1.0):
+    """Of the same values whatever the dtype and device, but for rounding."""
+    return (torch.randn(*shape, dtype=torch.float64) * scale).to(dtype).to(device).requires_grad_()
+
+
+class Case:
+    """Weights and inputs of a model of two layers, as leaves."""
+
+    def __init__(self, dtype, device, tokens=(37,), hidden=48, ffn=40, heads=(4, 2), head_dim=16, vocabulary=83, **o):
+        def weight(*shape):
+            return random(*shape, dtype=dtype, device=device, scale=shape[-1] ** -0.5)
+
+        def norm(n):
+            return (1 + 0.3 * torch.randn(n, dtype=torch.float64)).to(dtype).to(device).requires_grad_()
+
+        torch.manual_seed(5)
+        self.dtype, self.device, self.tokens = dtype, device, tokens
+        q, kv = heads
+        width, attended = (q + 2 * kv) * head_dim, q * head_dim
+        self.table = random(vocabulary, hidden, dtype=dtype, device=device)
+        self.token = torch.randint(0, vocabulary, tokens).to(device)
+        self.target = torch.randint(0, vocabulary, tokens).to(device)
+        self.target.view(-1)[::5] = -100
+        qk_norm = o.get("qk_norm", False)
+        self.qkv = [
+            QkvWeights(norm(hidden), weight(width, hidden), *((norm(head_dim), norm(head_dim)) if qk_norm else ()))
+            for _ in range(2)
+        ]
+        self.layers = [
+            BlockWeights(weight(hidden, attended), norm(hidden), weight(2 * ffn, hidden), weight(hidden, ffn))
+            for _ in range(2)
+        ]
+        self.head = HeadWeights(norm(hidden), weight(vocabulary, hidden))
+        stat = torch.float64 if dtype == torch.float64 else torch.float32
+        frequency = 100.0 ** -(torch.arange(0, head_dim, 2, dtype=torch.float64, device=device) / head_dim)
+        rows = self.token.numel()
+        position = torch.randperm(rows).to(torch.int32).to(device) if o.get("positions", False) else None
+        self.heads = Heads(q, kv, kv, head_dim, rotary_table(frequency, rows, stat), position)
+
+    def leaves(self):
+        everything = [self.table, *self.qkv[0], *self.qkv[1], *self.layers[0], *self.layers[1], *self.head]
+        return [t for t in everything if t is not None]
+
+    def attention(self, qkv):
+        """Any function of it serves."""
+        return torch.sin(qkv[..., : self.heads.q * self.heads.head_dim])
+
+    def loss(self, ops, function="swiglu", **options):
+        x, qkv = ops.block_pre(self.token, self.table, self.qkv[0], self.heads)
+        x, qkv = ops.block(self.attention(qkv), x, self.layers[0], self.qkv[1], self.heads, function=function)
+        return ops.block_post(
+            self.attention(qkv), x, self.layers[1], self.head, self.target, function=function, **options
+        )
+
+    def flat(self, dtype=torch.float64, device="cpu"):
+        """The same with tokens in one row, for separate operations, of other leaves."""
+        other = object.__new__(Case)
+        other.__dict__ = dict(self.__dict__)
+
+        def copied(t):
+            if t is None:
+                return None
+            t = t.detach().to(device)
+            return t.to(dtype, copy=True).requires_grad_() if t.is_floating_point() else t
+
+        other.table, other.head = copied(self.table), HeadWeights(*map(copied, self.head))
+        other.qkv = [QkvWeights(*map(copied, w)) for w in self.qkv]
+        other.layers = [BlockWeights(*map(copied, w)) for w in self.layers]
+        other.token, other.target = copied(self.token).flatten(), copied(self.target).flatten()
+        h = self.heads
+        table = h.table.to(device, torch.promote_types(dtype, torch.float32))
+        other.heads = Heads(h.q, h.k, h.v, h.head_dim, table, copied(h.position))
+        return other
+
+
+class ours:
+    block_pre, block, block_post = staticmethod(block_pre), staticmethod(block), staticmethod(block_post)
+
+
+def difference(got, expected):
+    """Relative to the largest value."""
+    expected = expected.double().cpu()
+    return ((got.detach().double().cpu() - expected).abs().max() / expected.abs().max().clamp_min(1e-300)).item()
+
+
+def relative(got, expected):
+    """Of the whole: its length relative to that of what is expected."""
+    expected = expected.double().cpu()
+    return ((got.detach().double().cpu() - expected).norm() / expected.norm().clamp_min(1e-300)).item()
+
+
+class InFp64(unittest.TestCase):
+    """On the CPU, where results differ by the order of sums only."""
+
+    def compare(self, case, seed=None, plain_options=None, **options):
+        reference = case.flat()
+        loss = case.loss(ours, **options)
+        expected = reference.loss(plain, **(options if plain_options is None else plain_options))
+        # A factor behind the loss, as gradient accumulation has.
+        seed = torch.full_like(expected, 3.0) if seed is None else seed
+        loss.backward(seed.view(loss.shape))
+        expected.backward(seed)
+        self.assertLessEqual(difference(loss.flatten(), expected.flatten().detach()), EXACT)
+        for leaf, other in zip(case.leaves(), reference.leaves(), strict=True):
+            self.assertEqual((leaf.grad.dtype, leaf.grad.shape), (leaf.dtype, leaf.shape))
+            self.assertLessEqual(difference(leaf.grad, other.grad), EXACT, f"gradient of {tuple(leaf.shape)}")
+
+    def test_options_of_the_loss(self):
+        for options in (
+            {},
+            {"reduction": "sum"},
+            {"scale": 0.5, "cap": 3.0},
+            {"label_smoothing": 0.1, "z_loss": 1e-2},
+        ):
+            with self.subTest(**options):
+                self.compare(Case(torch.float64, "cpu"), **options)
+
+    def test_activations(self):
+        for function in plain.GATES:
+            with self.subTest(function):
+                self.compare(Case(torch.float64, "cpu"), function=function)
+
+    def test_single_rows(self):
+        seed = torch.linspace(-1, 2, 37, dtype=torch.float64)
+        self.compare(Case(torch.float64, "cpu"), seed, reduction="none")
+        self.compare(Case(torch.float64, "cpu"), seed, reduction="none", label_smoothing=0.1, cap=4.0)
+
+    def test_an_index_to_ignore(self):
+        case = Case(torch.float64, "cpu")
+        case.target[case.target == -100] = 7
+        self.compare(case, ignore_index=7)
+
+    def test_few_rows_of_logits_at_a_time(self):
+        self.compare(Case(torch.float64, "cpu"), plain_options={}, logit_rows=10)
+
+    def test_shapes(self):
+        for options in (
+            {"qk_norm": True},
+            {"positions": True},
+            {"tokens": (3, 11)},
+            {"heads": (3, 3), "head_dim": 20},
+            {"tokens": (2, 9), "qk_norm": True, "positions": True},
+            {"tokens": (1,), "hidden": 7, "ffn": 5, "heads": (1, 1), "head_dim": 2, "vocabulary": 3},
+            {"tokens": (300,), "hidden": 264, "ffn": 270, "vocabulary": 520},
+        ):
+            with self.subTest(**options):
+                case = Case(torch.float64, "cpu", **options)
+                if case.token.numel() == 1:
+                    case.target[0] = 1
+                self.compare(case)
+
+    def test_inputs_and_gradients_that_are_not_contiguous(self):
+        case, other = Case(torch.float64, "cpu", tokens=(3, 11)), Case(torch.float64, "cpu", tokens=(3, 11))
+        other.token, other.target = (torch.stack((t, t), -1)[..., 0] for t in (other.token, other.target))
+        attention = other.attention
+        other.attention = lambda qkv: attention(qkv).transpose(0, 1).contiguous().transpose(0, 1)
+        for each in (case, other):
+            loss = each.loss(ours, reduction="none")
+            loss.sum().backward()  # whose gradient is one number, expanded
+        for leaf, strided in zip(case.leaves(), other.leaves(), strict=True):
+            self.assertTrue(torch.equal(leaf.grad, strided.grad))
+
+    def test_a_graph_kept_for_a_second_backward(self):
+        for reduction in ("mean", "none"):
+            case = Case(torch.float64, "cpu")
+            loss = case.loss(ours, reduction=reduction).sum()
+            loss.backward(retain_graph=True)
+            first = [leaf.grad.clone() for leaf in case.leaves()]
+            loss.backward()
+            for leaf, once in zip(case.leaves(), first, strict=True):
+                self.assertTrue(torch.equal(leaf.grad, 2 * once))
+
+    def test_only_what_requires_gradients_gets_some(self):
+        case, reference = Case(torch.float64, "cpu"), Case(torch.float64, "cpu")
+        reference.loss(ours).backward()
+        wanted = [case.layers[0].down, case.qkv[1].input_norm, case.head.head]
+        for leaf in case.leaves():
+            leaf.requires_grad_(any(leaf is w for w in wanted))
+        case.loss(ours).backward()
+        for leaf, other in zip(case.leaves(), reference.leaves(), strict=True):
+            if leaf.requires_grad:
+                self.assertTrue(torch.equal(leaf.grad, other.grad))
+            else:
+                self.assertIsNone(leaf.grad)
+
+    def test_the_same_loss_without_gradients(self):
+        for reduction in ("mean", "sum", "none"):
+            case = Case(torch.float64, "cpu", qk_norm=True)
+            with torch.no_grad():
+                alone = case.loss(ours, reduction=reduction)
+            self.assertFalse(alone.requires_grad)
+            self.assertLessEqual(difference(case.loss(ours, reduction=reduction), alone), EXACT)
+
+    def test_logits(self):
+        case = Case(torch.float64, "cpu")
+        reference = case.flat()
+        x, qkv = block_pre(case.token, case.table, case.qkv[0], case.heads)
+        logits = block_post_logits(case.attention(qkv), x, case.layers[0], case.head)
+        x, qkv = plain.block_pre(reference.token, reference.table, reference.qkv[0], reference.heads)
+        x = plain.fed_forward(case.attention(qkv), x, reference.layers[0], "swiglu", 1e-5)
+        expected = plain.rms_norm(x, reference.head.final_norm, 1e-5) @ reference.head.head.T
+        self.assertLessEqual(difference(logits, expected.detach()), EXACT)
+
+    def test_no_row_counts(self):
+        case = Case(torch.float64, "cpu")
+        case.target[:] = -100
+        self.assertTrue(case.loss(ours).isnan())
+        self.assertEqual(case.loss(ours, reduction="sum").item(), 0)
+
+    def test_the_cross_entropy_of_a_linear_layer(self):
+        for options in (
+            {},
+            {"scale": 0.5, "cap": 3.0},
+            {"label_smoothing": 0.1, "z_loss": 1e-2},
+            {"reduction": "none"},
+        ):
+            with self.subTest(**options):
+                torch.manual_seed(7)
+                a = random(2, 19, 24, dtype=torch.float64, device="cpu")
+                weight = random(301, 24, dtype=torch.float64, device="cpu")
+                target = torch.randint(0, 301, (2, 19))
+                target[0, :4] = -100
+                others = [a.detach().flatten(0, 1).requires_grad_(), weight.detach().clone().requires_grad_()]
+                loss = linear_cross_entropy(a, weight, target, chunk=100, **options)
+                expected = plain.cross_entropy(others[0] @ others[1].T, target, **options)
+                (loss.flatten() ** 2).sum().backward(), (expected**2).sum().backward()
+                self.assertLessEqual(difference(loss.flatten(), expected.detach()), EXACT)
+                self.assertLessEqual(difference(a.grad.flatten(0, 1), others[0].grad), EXACT)
+                self.assertLessEqual(difference(weight.grad, others[1].grad), EXACT)
+
+
+class In16Bits(unittest.TestCase):
+    """The errors of separate operations in the same dtype are the measure."""
+
+    def compare(self, dtype, device, **options):
+        case = Case(dtype, device, **options)
+        exact, separate = case.flat(), case.flat(dtype, device)
+        losses = [case.loss(ours), separate.loss(plain), exact.loss(plain)]
+        for loss in losses:
+            loss.backward()
+        self.assertLess(abs(losses[0].item() / losses[2].item() - 1), 1e-2)
+        for leaf, other, reference in zip(case.leaves(), separate.leaves(), exact.leaves(), strict=True):
+            error, theirs = relative(leaf.grad, reference.grad), relative(other.grad, reference.grad)
+            self.assertTrue(error <= 2 * theirs + 1e-3, f"{tuple(leaf.shape)}: {error:.2e}, theirs {theirs:.2e}")
+
+    def test_no_worse_than_separate_operations(self):
+        sizes = {"tokens": (2, 150), "hidden": 256, "ffn": 392, "heads": (4, 2), "head_dim": 64, "vocabulary": 1001}
+        for device in DEVICES:
+            for dtype in (torch.bfloat16, torch.float16):
+                for qk_norm in (False, True):
+                    with self.subTest(device=device, dtype=dtype, qk_norm=qk_norm):
+                        self.compare(dtype, device, qk_norm=qk_norm, positions=qk_norm, **sizes)
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "no GPU")
+class OnAGpu(unittest.TestCase):
+    def case(self):
+        return Case(torch.bfloat16, "cuda", tokens=(512,), hidden=512, ffn=1024, head_dim=64, vocabulary=2048)
+
+    def test_a_step_in_a_cuda_graph(self):
+        case = self.case()
+
+        def step():
+            for leaf in case.leaves():
+                leaf.grad = None
+            loss = case.loss(ours)
+            loss.backward()
+            return loss
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            expected = step().detach()
+            gradients = [leaf.grad.clone() for leaf in case.leaves()]
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loss = step()
+        for _ in range(3):
+            graph.replay()
+        torch.cuda.synchronize()
+        self.assertTrue(torch.equal(loss, expected))
+        for leaf, gradient in zip(case.leaves(), gradients, strict=True):
+            self.assertTrue(torch.equal(leaf.grad, gradient), f"gradient of {tuple(leaf.shape)}")
+
+    def test_other_streams_and_threads(self):
+        import threading
+
+        case = self.case()
+        with torch.no_grad():
+            expected = case.loss(ours).item()
+        found = []
+
+        def work():
+            with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+                found.extend(case.loss(ours).item() for _ in range(20))
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(found, [expected] * 80)
+
+    def test_tensors_of_two_devices(self):
+        case = self.case()
+        with self.assertRaisesRegex(
+            RuntimeError, r"block_pre: token: expected a tensor on cuda:0 as table, got one on cpu"
+        ):
+            block_pre(case.token.cpu(), case.table, case.qkv[0], case.heads)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""coda_torch.Llama against the models of `transformers` whose weights it takes: logits, loss, gradients, and back."""
+
+import unittest
+
+import torch
+from coda_torch import Llama, LlamaConfig
+from transformers import (
+    LlamaConfig as TheirLlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+# Their RMSNorm and rotary angles are fp32 whatever the model's dtype.
+FP32_INSIDE = 2e-6
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "high_freq_factor": 4.0,
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 32,
+}
+
+
+def their_model(kind, config, **options):
+    torch.manual_seed(3)
+    sizes = {
+        "vocab_size": 101,
+        "hidden_size": 48,
+        "intermediate_size": 80,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+    }
+    model = kind(config(**(sizes | options))).double()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+def relative(got, expected):
+    return ((got - expected).abs().max() / expected.abs().max()).item()
+
+
+class Model(unittest.TestCase):
+    def models(self):
+        yield their_model(LlamaForCausalLM, TheirLlamaConfig)
+        yield their_model(LlamaForCausalLM, TheirLlamaConfig, tie_word_embeddings=True, rope_theta=500.0, head_dim=10)
+        yield their_model(LlamaForCausalLM, TheirLlamaConfig, rope_scaling=LLAMA3, num_hidden_layers=1)
+        yield their_model(Qwen3ForCausalLM, Qwen3Config, head_dim=10)
+        yield their_model(Qwen3ForCausalLM, Qwen3Config, tie_word_embeddings=True, num_key_value_heads=6)
+
+    def test_logits_loss_and_gradients_are_those_of_transformers(self):
+        for theirs in self.models():
+            with self.subTest(theirs.config.model_type):
+                ours = Llama.from_transformers(theirs)
+                token, target = torch.randint(0, 101, (3, 20)), torch.randint(0, 101, (3, 20))
+                target[0, :4] = -100
+                logits = theirs(token).logits
+                self.assertLess(relative(ours.logits(token), logits.detach()), FP32_INSIDE)
+                loss = ours(token, target)
+                expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten())
+                self.assertLess(abs(loss.item() - expected.item()), FP32_INSIDE)
+                loss.backward()
+                expected.backward()
+                # Gradients have the layout of the weights, so they go back the same way.
+                gradients = type(theirs)(theirs.config).double()
+                for parameter in ours.parameters():
+                    parameter.data = parameter.grad
+                ours.copy_to(gradients)
+                for (name, got), (_, wanted) in zip(
+                    gradients.named_parameters(), theirs.named_parameters(), strict=True
+                ):
+                    self.assertLess(relative(got, wanted.grad), 10 * FP32_INSIDE, name)
+
+    def test_weights_there_and_back_are_the_same(self):
+        for theirs in self.models():
+            other = type(theirs)(theirs.config).double()
+            Llama.from_transformers(theirs).copy_to(other)
+            for (name, got), (_, wanted) in zip(other.named_parameters(), theirs.named_parameters(), strict=True):
+                self.assertTrue(torch.equal(got, wanted), name)
+
+    def test_what_it_lacks_is_refused_by_name(self):
+        cases = [
+            (their_model(MistralForCausalLM, MistralConfig), "expected a llama or qwen3, got a mistral"),
+            (their_model(LlamaForCausalLM, TheirLlamaConfig, attention_bias=True), "expected attention_bias False"),
+            (their_model(LlamaForCausalLM, TheirLlamaConfig, mlp_bias=True), "expected mlp_bias False"),
+            (their_model(LlamaForCausalLM, TheirLlamaConfig, hidden_act="gelu"), "expected hidden_act silu, got gelu"),
+        ]
+        for theirs, message in cases:
+            with self.assertRaisesRegex(ValueError, message):
+                Llama.from_transformers(theirs)
+
+    def test_it_learns(self):
+        torch.manual_seed(1)
+        model = Llama(LlamaConfig(31, 64, 96, 2, 4, 2, 16, positions=32))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, fused=True)
+        token = torch.randint(0, 31, (4, 33))
+        first = last = None
+        for _ in range(60):
+            optimizer.zero_grad(set_to_none=True)
+            loss = model(token[:, :-1], token[:, 1:])
+            loss.backward()
+            optimizer.step()
+            first, last = first or loss.item(), loss.item()
+        self.assertGreater(first, 3)
+        self.assertLess(last, 0.5)
+
+    def test_more_tokens_than_positions_are_refused(self):
+        model = Llama(LlamaConfig(31, 64, 96, 1, 4, 2, 16, positions=8))
+        for batch in (1, 2):
+            with self.assertRaisesRegex(RuntimeError, "block_pre: heads"):
+                model.logits(torch.zeros(batch, 9, dtype=torch.int64))
+
+    def test_a_state_dict_is_that_of_the_weights(self):
+        model = Llama(LlamaConfig(31, 64, 96, 2, 4, 2, 16, positions=16, qk_norm=True, tied=True))
+        other = Llama(model.config)
+        other.load_state_dict(model.state_dict())
+        token = torch.randint(0, 31, (2, 16))
+        self.assertTrue(torch.equal(model.logits(token), other.logits(token)))
+        self.assertNotIn("head", model.state_dict())
+
+    def test_compiled_as_one_graph(self):
+        torch.manual_seed(1)
+        model = Llama(LlamaConfig(31, 64, 96, 2, 4, 2, 16, positions=16)).double()
+        token, target = torch.randint(0, 31, (2, 16)), torch.randint(0, 31, (2, 16))
+        model.logits(token)  # makes the table of angles
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        found = []
+        for run in (model, compiled):
+            model.zero_grad(set_to_none=True)
+            loss = run(token, target)
+            loss.backward()
+            found.append([loss.detach(), *(p.grad for p in model.parameters())])
+        for eager, graph in zip(*found, strict=True):
+            self.assertLess(relative(graph, eager), 1e-12)
+
+
+if __name__ == "__main__":
+    unittest.main()
