@@ -224,7 +224,7 @@ unittests() {
   local logs_of=("$logs"/torch_*_test.log)
   local word counts=()
   for word in "Ran " failures= errors= "unexpected successes=" skipped=; do
-    counts+=("$(grep -hoE "(^|[( ])${word}[0-9]+" "${logs_of[@]}" | grep -oE '[0-9]+$' | awk '{n += $1} END {print n + 0}')")
+    counts+=("$({ grep -hoE "(^|[( ])${word}[0-9]+" "${logs_of[@]}" || true; } | awk -F'[ =(]' '{n += $NF} END {print n + 0}')")
   done
   local failed=$((counts[1] + counts[2] + counts[3]))
   echo "torch: ${counts[0]} run, $((counts[0] - failed - counts[4])) passed, $failed failed, ${counts[4]} skipped"

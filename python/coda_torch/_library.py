@@ -22,16 +22,21 @@ def load() -> None:
 
 def call(operator: torch._ops.OpOverload, arguments: tuple, written: tuple[torch.Tensor | None, ...]) -> None:
     """Runs an operator, and keeps autograd's books as PyTorch's own operators with an `out` do."""
-    if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments):
-        raise RuntimeError(
-            f"{operator.name().removeprefix('coda::')}: expected tensors that require no gradient, or "
-            "torch.no_grad(), since autograd does not see this call; got one that requires a gradient"
-        )
+    if torch.is_grad_enabled():
+        for argument in arguments:
+            if getattr(argument, "requires_grad", False):
+                raise RuntimeError(
+                    f"{operator.name().removeprefix('coda::')}: expected tensors that require no gradient, or "
+                    "torch.no_grad(), since autograd does not see this call; got one that requires a gradient"
+                )
     operator(*arguments)
-    if not torch.compiler.is_compiling():  # which follows what is written by itself
-        for tensor in written:
-            if tensor is not None and not tensor.is_inference():
-                torch.autograd.graph.increment_version(tensor)
+    if torch.compiler.is_compiling():  # which follows what is written by itself
+        return
+    tensors = [tensor for tensor in written if tensor is not None]
+    try:
+        torch.autograd.graph.increment_version(tensors)
+    except RuntimeError:  # those made in inference mode have no version
+        torch.autograd.graph.increment_version([tensor for tensor in tensors if not tensor.is_inference()])
 
 
 def complete(names: tuple[str, ...]) -> None:
