@@ -475,41 +475,33 @@ class _BlockPostRows(torch.autograd.Function):
         return (*gradients, None, None, None, None, None)
 
 
-def _scale(tensors: list[Tensor], factor: Tensor) -> None:
-    """Multiplies in place by a number in full precision, rounding once."""
-    if factor.dtype == torch.float64:
-        torch._foreach_mul_(tensors, factor)
-    else:
-        # A gradient scaler's own kernel. mul would take a number of another dtype four times slower.
-        unused = torch.zeros((), device=factor.device)
-        torch._amp_foreach_non_finite_check_and_unscale_(tensors, unused, factor)
-
-
 class _BlockPostLoss(torch.autograd.Function):
     """A mean or sum over rows, whose gradients are known up to a factor when the loss is: they are computed at once."""
 
     @staticmethod
     def forward(ctx, attended, x, *rest):
         weights, head = rest[:4], rest[4:6]
-        target, function, eps, options, logit_rows, reduction = rest[6:]
+        target, function, eps, options, logit_rows, reduction, factor = rest[6:]
         _, rstd, _, kept = _block_post(attended, x, weights, head, target, function, eps, options, True, False)
         if reduction == "mean":
-            dloss = (1 / (target != options.ignore_index).sum().to(rstd.dtype)).expand(rstd.shape).contiguous()
+            counted = (target != options.ignore_index).sum().to(rstd.dtype)
+            dloss = (factor / counted).expand(rstd.shape).contiguous()
         else:
-            dloss = torch.ones_like(rstd)
+            dloss = torch.full_like(rstd, factor)
         needed = ctx.needs_input_grad[:8]
         loss, gradients = _block_post_backward(
             attended, weights, head, target, function, options, logit_rows, kept, dloss, needed, True
         )
         ctx.save_for_backward(*gradients)
-        return _reduced(loss, target, options.ignore_index, reduction)
+        return factor * _reduced(loss, target, options.ignore_index, reduction)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dloss):
         gradients = ctx.saved_tensors
-        _scale([g for g in gradients if g is not None], dloss)
-        return (*gradients, None, None, None, None, None, None)
+        # A number of another dtype than theirs would take four times as long.
+        torch._foreach_mul_([g for g in gradients if g is not None], dloss.to(gradients[0].dtype))
+        return (*gradients, None, None, None, None, None, None, None)
 
 
 def block_post(
@@ -527,6 +519,7 @@ def block_post(
     z_loss: float = 0.0,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
+    factor: float = 1.0,
     logit_rows: int = 0,
 ) -> Tensor:
     """The last layer, from attention's output (M, Q) and x (M, H), and the cross-entropy of its logits against target
@@ -534,7 +527,8 @@ def block_post(
 
     logits l = scale z, or cap tanh(scale z / cap) if cap is not 0; a row's loss is
     (1 - s) (lse - l[target]) + s (lse - mean(l)) + z_loss lse^2, with s the label smoothing, and 0 where the target is
-    ignore_index; the mean is over the other rows.
+    ignore_index; the mean is over the other rows. The result is `factor` times that: 1/n where n batches add to a
+    gradient. A factor multiplied afterwards is rounded to the gradients' dtype.
 
     The gradients of a mean or a sum are computed together with it (but for fp16, whose loss may be scaled afterwards, so
     that they would not fit) and handed out once: retain_graph is for reduction "none", whose backward computes the logits
@@ -549,8 +543,9 @@ def block_post(
     elif reduction == "none" or x.dtype == torch.float16:
         rows = _BlockPostRows.apply(attended, x, *weights, *head, target, function, eps, options, logit_rows)
     else:
-        return _BlockPostLoss.apply(attended, x, *weights, *head, target, function, eps, options, logit_rows, reduction)
-    return _reduced(rows, target, ignore_index, reduction)
+        given = target, function, eps, options, logit_rows, reduction, factor
+        return _BlockPostLoss.apply(attended, x, *weights, *head, *given)
+    return factor * _reduced(rows, target, ignore_index, reduction)
 
 
 @torch.no_grad()

@@ -198,16 +198,22 @@ class InFp64(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             loss.backward()
 
-    def test_a_factor_of_the_loss_is_not_rounded(self):
-        """As in accumulation of gradients: 1/3 in bf16 would be wrong by 0.2 % in each of them."""
-        for device in DEVICES:
-            grads = []
-            for factor in (1.0, 1 / 3):
-                case = Case(torch.bfloat16, device, head_dim=16, hidden=64, ffn=64)
-                (case.loss(ours) * factor).backward()
-                grads.append(case.head.head.grad.double())
-            ratio = (grads[1].norm() / grads[0].norm()).item()
-            self.assertLess(abs(ratio * 3 - 1), 2e-4)
+    def test_a_factor_of_the_loss(self):
+        """As in accumulation of gradients: given, or multiplied behind, where it is rounded to 16 bits with them."""
+        for dtype, given, behind in ((torch.float32, 1e-6, 1e-6), (torch.bfloat16, 2e-3, 4e-3)):
+            for reduction in ("mean", "sum"):
+                norms = []
+                for factors in ((1, 1), (1 / 3, 1), (1, 1 / 3), (1, 0.25)):
+                    case = Case(dtype, "cpu", hidden=64, ffn=64)
+                    (factors[1] * case.loss(ours, factor=factors[0], reduction=reduction)).backward()
+                    norms.append(case.head.head.grad.double().norm().item())
+                self.assertLess(abs(norms[1] * 3 / norms[0] - 1), given)
+                self.assertLess(abs(norms[2] * 3 / norms[0] - 1), behind)
+                self.assertEqual(norms[3] * 4, norms[0])
+        case = Case(torch.float64, "cpu")
+        for reduction in ("mean", "sum", "none"):
+            whole, third = (case.loss(ours, factor=factor, reduction=reduction) for factor in (1, 1 / 3))
+            self.assertLessEqual(difference(3 * third, whole.detach()), EXACT)
 
     def test_only_what_requires_gradients_gets_some(self):
         case, reference = Case(torch.float64, "cpu"), Case(torch.float64, "cpu")
