@@ -206,20 +206,24 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
     return lines
 
 
-def step_section(run: dict) -> list[str]:
-    kinds = list(run["models"][0]["steps"])
+def step_section(runs: list[dict]) -> list[str]:
+    kinds = list(runs[0]["models"][0]["steps"])
     rows = [
-        [model["model"]]
+        [f"{model['model']}; {run['device'].removeprefix('NVIDIA ').split()[0]}"]
         + [f"{model['steps'][kind]['ms']:.1f}" for kind in kinds]
         + [f"{model['steps'][kind]['step_mib'] / 1024:.1f}" for kind in kinds]
+        for run in runs
         for model in run["models"]
     ]
     head = ["model", *(f"{kind}, ms" for kind in kinds), *(f"{kind}, GiB" for kind in kinds)]
+    commits = ", ".join(f"{run['commit']} (torch {run['torch'].partition('+')[0]})" for run in runs)
     text = (
         "From PyTorch: a training step, forward and backward of 8192 tokens (4 x 2048) in bf16 with PyTorch's attention, "
-        "by `coda_torch.Llama` and by plain PyTorch, and the memory that it takes beyond the weights. "
-        f"{run['device']}, torch {run['torch']}, commit {run['commit']}, graph replays in turn, medians. "
-        "Host time of a call from Python: " + ", ".join(f"`{r['call']}` {r['us']:.1f} µs" for r in run["host"]) + "."
+        "by `coda_torch.Llama` and by plain PyTorch (compiled a layer at a time), and the memory that it takes beyond the "
+        "weights. Graph replays in "
+        f"turn, medians; commits {commits}. Host time of a call from Python (1024 x 1024 x 512): "
+        + ", ".join(f"`{r['call']}` {r['us']:.1f} µs" for run in runs for r in run["host"])
+        + "."
     )
     return wrapped(text) + table(head, rows) + [""]
 
@@ -327,8 +331,8 @@ def results() -> str:
         lines += small_section(small)
     if layer := load("layer.json"):
         lines += layer_section(layer, peers)
-    if step := load("step.json") or load("step.json", "h100_80gb_hbm3"):
-        lines += step_section(step)
+    if steps := [run for name in ("h200", "h100_80gb_hbm3") if (run := load("step.json", name))]:
+        lines += step_section(steps)
     if other := load("kernels.json", "h100_80gb_hbm3"):
         lines += other_device_section(other)
     if tests := load("tests.json"):
