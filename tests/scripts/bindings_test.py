@@ -30,6 +30,11 @@ class Interface(unittest.TestCase):
         registered = re.findall(r'm\.impl\("(\w+)"', (ROOT / "coda/torch/ops.cpp").read_text())
         self.assertEqual(calls - {"rotary_table"}, set(registered))  # PyTorch makes such a table itself
 
+    def test_the_python_package_has_the_version_of_the_library(self) -> None:
+        library = re.search(r"project\(coda VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())
+        package = re.search(r'^version = "([\d.]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+        self.assertEqual(library[1], package[1])
+
     def declarations(self) -> str:
         return "".join((ROOT / f"coda/ops/{which}.h").read_text() for which in ("ops", "layer"))
 
