@@ -185,7 +185,7 @@ esac
 
 build "${tests[@]}" coda_cli
 operators="" python=${PYTHON:-python3}
-if (($# == 0)) && grep -q 'CODA_TORCH_DIR\|libcoda_torch' build/cuda/build.ninja; then
+if (($# == 0)) && grep -q libcoda_torch build/cuda/build.ninja; then
   build coda_torch_package
   operators=yes
 fi

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from c_api import CLANG_FORMAT, ROOT, Item, Member, Names, parse
+from c_api import CLANG_FORMAT, ROOT, Item, Member, parse
 
 RUFF = ROOT / ".deps/venv/bin/ruff"
 LEFT_OUT = {"Target", "std::span<std::byte>", "Traffic*"}
@@ -36,7 +36,6 @@ class Argument:
 class Operators:
     def __init__(self) -> None:
         self.items = [item for which in ("ops", "layer") for item in parse((ROOT / f"coda/ops/{which}.h").read_text())]
-        self.names = Names({"": self.items})
         self.structs = {item.name: item for item in self.items if item.kind == "struct"}
         self.enums = ENUMS | {item.name: item.members for item in self.items if item.kind == "enum"}
 
@@ -48,7 +47,7 @@ class Operators:
         taken = function.members[0].removeprefix("const ").removesuffix("& args")
         return self.structs.get(taken) if function.result == "void" and len(function.members) == 1 else None
 
-    def arguments(self, struct: Item, prefix: str = "", comment: str = "") -> list[Argument]:
+    def arguments(self, struct: Item, prefix: str = "") -> list[Argument]:
         flat = []
         for row in struct.members:
             if isinstance(row, str):
@@ -140,7 +139,7 @@ argument that is not given. A wrong argument is a RuntimeError that names it, wi
 before anything is computed. Nothing here is differentiated by autograd, so that a tensor that requires a gradient is
 refused unless gradients are off: see functional.py.
 
-Comments are those of C++: `norm.rstd` there is `norm_rstd` here, and `in` is `input`.
+tiles.py has the numbers of tiles. Comments are those of C++: `norm.rstd` there is `norm_rstd` here, and `in` is `input`.
 
 {{conventions}}
 """

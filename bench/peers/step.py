@@ -104,8 +104,7 @@ class Plain(nn.Module):
 
 def step_of(model, token, target):
     def step():
-        for parameter in model.parameters():
-            parameter.grad = None
+        model.zero_grad(set_to_none=True)
         loss = model(token, target)
         loss.backward()
         return loss.detach()
@@ -125,16 +124,14 @@ def wall_ms(step) -> float:
 
 
 def step_mib(step, model) -> float:
-    for parameter in model.parameters():
-        parameter.grad = None
+    model.zero_grad(set_to_none=True)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     step()
     torch.cuda.synchronize()
     most = torch.cuda.max_memory_allocated() - before
-    for parameter in model.parameters():
-        parameter.grad = None
+    model.zero_grad(set_to_none=True)
     return most / 2**20
 
 

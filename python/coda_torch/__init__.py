@@ -2,11 +2,12 @@
 
 functional   the layers between two attentions and the loss, differentiated by autograd
 Llama        a model made of them, whose weights come from and go to Hugging Face's `transformers`
-ops          all checked calls of the library, one function each
+ops          all checked calls of the library that compute, one function each
+tiles        how large the partial results are that some of them write
 """
 
-from coda_torch import functional, ops
+from coda_torch import functional, ops, tiles
 from coda_torch.functional import BlockWeights, HeadWeights, Heads, QkvWeights
 from coda_torch.llama import Llama, LlamaConfig
 
-__all__ = ["BlockWeights", "HeadWeights", "Heads", "Llama", "LlamaConfig", "QkvWeights", "functional", "ops"]
+__all__ = ["BlockWeights", "HeadWeights", "Heads", "Llama", "LlamaConfig", "QkvWeights", "functional", "ops", "tiles"]

@@ -157,6 +157,13 @@ def _qkv_outputs(rows: Tensor, qkv_weight: Tensor, q_norm: Tensor | None, kept: 
     return _wide(rows, width), _wide(rows, width) if kept and q_norm is not None else None
 
 
+def _middle(x: Tensor, weights: tuple[Tensor, ...], kept: bool) -> dict:
+    """What a layer keeps of its middle for the backward."""
+    if not kept:
+        return {}
+    return {"x_mid": torch.empty_like(x), "rstd_mid": _statistic(x), "preact": _wide(x, weights[2].shape[0])}
+
+
 # ---- block_pre
 
 
@@ -237,9 +244,7 @@ def block_pre(
 
 
 def _block(attended, x, weights, next, heads, function, eps, head_eps, kept):
-    x_mid = torch.empty_like(x) if kept else None
-    rstd_mid = _statistic(x) if kept else None
-    preact = _wide(x, weights[2].shape[0]) if kept else None
+    middle = _middle(x, weights, kept)
     x_next, rstd_next = torch.empty_like(x), _statistic(x)
     qkv, qkv_preact = _qkv_outputs(x, next[1], next[2], kept)
     ops.block(
@@ -251,15 +256,13 @@ def _block(attended, x, weights, next, heads, function, eps, head_eps, kept):
         function=function,
         eps=eps,
         head_eps=head_eps,
-        x_mid=x_mid,
-        rstd_mid=rstd_mid,
-        preact=preact,
+        **middle,
         x_next=x_next,
         rstd_next=rstd_next,
         qkv_preact=qkv_preact,
         qkv=qkv,
     )
-    return x_next, qkv, (x_mid, rstd_mid, preact, rstd_next, qkv_preact)
+    return x_next, qkv, (*middle.values(), rstd_next, qkv_preact)
 
 
 class _Block(torch.autograd.Function):
@@ -384,9 +387,7 @@ def _check_reduction(operation: str, reduction: str) -> None:
 
 def _block_post(attended, x, weights, head, target, function, eps, options, kept, with_loss):
     """(h, rstd_last, loss rows or None, what the backward takes)."""
-    x_mid = torch.empty_like(x) if kept else None
-    rstd_mid = _statistic(x) if kept else None
-    preact = _wide(x, weights[2].shape[0]) if kept else None
+    middle = _middle(x, weights, kept)
     x_last, rstd_last, h = torch.empty_like(x), _statistic(x), torch.empty_like(x)
     lse, loss = (_statistic(x), _statistic(x)) if with_loss else (None, None)
     ops.block_post(
@@ -399,16 +400,14 @@ def _block_post(attended, x, weights, head, target, function, eps, options, kept
         eps=eps,
         **options.arguments(),
         target=target if with_loss else None,
-        x_mid=x_mid,
-        rstd_mid=rstd_mid,
-        preact=preact,
+        **middle,
         x_last=x_last,
         rstd_last=rstd_last,
         h=h,
         lse=lse,
         loss=loss,
     )
-    return h, rstd_last, loss, (x_mid, rstd_mid, preact, x_last, rstd_last, h)
+    return h, rstd_last, loss, (*middle.values(), x_last, rstd_last, h)
 
 
 def _block_post_backward(attended, weights, head, target, function, options, logit_rows, kept, dloss, needed, lost):
@@ -532,8 +531,7 @@ def block_post(
 
     The gradients of a mean or a sum are computed together with it (but for fp16, whose loss may be scaled afterwards, so
     that they would not fit) and handed out once: retain_graph is for reduction "none", whose backward computes the logits
-    again. At most
-    `logit_rows` rows of logits are held, with 0 as many as fill 2 GiB on a GPU and 512 MiB on the CPU.
+    again. At most `logit_rows` rows of logits are held, with 0 as many as fill 2 GiB on a GPU and 512 MiB on the CPU.
     """
     _check_reduction("block_post", reduction)
     options = _Loss(scale, cap, label_smoothing, z_loss, ignore_index)

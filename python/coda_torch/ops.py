@@ -7,7 +7,7 @@ argument that is not given. A wrong argument is a RuntimeError that names it, wi
 before anything is computed. Nothing here is differentiated by autograd, so that a tensor that requires a gradient is
 refused unless gradients are off: see functional.py.
 
-Comments are those of C++: `norm.rstd` there is `norm_rstd` here, and `in` is `input`.
+tiles.py has the numbers of tiles. Comments are those of C++: `norm.rstd` there is `norm_rstd` here, and `in` is `input`.
 
 Conventions. Matrices are row-major views with a pitch; M rows are tokens. T is the dtype of the operands `a` and `b`
 (bf16, fp16, fp32 or fp64) and of every matrix and weight vector that is not said to be a statistic; statistics are

@@ -13,7 +13,7 @@ import unittest.mock
 import plain
 import torch
 import torch.nn.functional as F
-from coda_torch import ops
+from coda_torch import ops, tiles
 from torch.multiprocessing.reductions import StorageWeakRef
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
@@ -528,6 +528,17 @@ class Refused(Compared):
         self.refuse(ops.gemm_residual, "residual: expected .*, got ", a=a, b=b, x=x)
         self.refuse(ops.embedding, "token: expected .*, got ", table=b, x=x)
         self.refuse(ops.squared_norm, "out: expected .*, got ", x=a)
+
+    def test_numbers_of_tiles(self):
+        self.assertEqual([tiles.tiles_n(n, "cpu") for n in (0, 1, 256, 257)], [0, 1, 1, 2])
+        self.assertEqual([tiles.tiles_m(m, torch.device("cpu")) for m in (256, 257)], [1, 2])
+        self.assertEqual([tiles.tiles_n(n, "cuda") for n in (128, 129)], [1, 2])
+        self.assertEqual(tiles.tiles_m(129, "cuda"), 2)
+        self.assertEqual([tiles.head_tiles_n(n, 84, "cpu") for n in (252, 253)], [1, 2])
+        with self.assertRaisesRegex(RuntimeError, "head_tiles_n: head_dim: expected at least 1 column, got 0"):
+            tiles.head_tiles_n(252, 0, "cpu")
+        with self.assertRaisesRegex(RuntimeError, "tiles_n: backend: expected cpu or sm90, got 'tpu'"):
+            torch.ops.coda.tiles_n(1, "tpu")
 
     def test_missing_first_tensors(self):
         self.refuse(ops.squared_norm, "x: expected a tensor, got none", out=nothing(1))
