@@ -100,13 +100,13 @@ std::vector<bench::Group> groups_of(const Arguments& a) {
 }
 
 /// Each configuration with each raster, the rule's among them.
-std::vector<Choice> fused_choices_of(const sm90::FusedProgram& program) {
+std::vector<Choice> fused_choices_of(const sm90::FusedProgram& program, std::int64_t m, const sm90::Chip& chip) {
   std::vector<Choice> all;
   const auto add = [&](const Choice& c) {
     if (std::find(all.begin(), all.end(), c) == all.end()) all.push_back(c);
   };
   for (int config = 0; config < program.configurations; ++config) {
-    add({.way = Way::fused, .config = config, .raster = program.rule.raster});
+    add({.way = Way::fused, .config = config, .raster = program.rule.raster(config, m, chip)});
     if (config == program.rule.few_rows) continue;  // whose tiles all run at once
     for (const int band : kBands)
       for (const bool along_m : {true, false})
@@ -146,7 +146,7 @@ class Tuner {
     }
     if (fused && group.layout != Layout::tn && sm90::sides_fit(s.n, s.k)) {
       if (!row.is_product()) row.rule = fused->rule(s.m, s.n, s.k, chip_);
-      for (const Choice& choice : fused_choices_of(*fused)) add(choice, {});
+      for (const Choice& choice : fused_choices_of(*fused, s.m, chip_)) add(choice, {});
     }
     return decide(row, std::move(all));
   }

@@ -78,11 +78,24 @@ TEST(TheRule, FusesFromSixtyFiveRowsWhereTilesFillThreeQuartersOfTheChip) {
   EXPECT_EQ(rule(std::int64_t{1} << 31, std::int64_t{1} << 31, kSomeK, kH200).way, Way::fused) << "no overflow";
 }
 
-TEST(TheRule, TakesTheFirstConfigurationAndItsRaster) {
-  const Rule rule{.tile_m = 256, .tile_n = 128, .raster = {.band = 3, .along_m = false}};
-  EXPECT_EQ(rule(8192, 8192, kSomeK, kH200), (Choice{.way = Way::fused, .config = 0, .raster = {3, false}}));
+TEST(TheRule, TakesTheFirstConfiguration) {
+  const Rule rule{.tile_m = 256, .tile_n = 128};
+  EXPECT_EQ(rule(8192, 8192, kSomeK, kH200), (Choice{.way = Way::fused, .config = 0}));
   EXPECT_EQ(rule(1024, 128 * 24, kSomeK, kH200).way, Way::unfused) << "4 x 24 tiles";
   EXPECT_EQ(rule(1024, 128 * 25, kSomeK, kH200).way, Way::fused);
+}
+
+TEST(TheRule, WalksAlongNInBandsOfSimilarWidthOnSlowerMemory) {
+  const Rule rule{.few_rows = 1, .lean = 2};
+  const auto raster = [&](std::int64_t m) { return rule(m, 8192, kSomeK, kH100).raster; };
+  EXPECT_EQ(raster(128 * 22), (Raster{22, false}));
+  EXPECT_EQ(raster(128 * 22 + 1), (Raster{12, false})) << "two of 12 and 11";
+  EXPECT_EQ(raster(128 * 64), (Raster{22, false})) << "two of 22 and one of 20";
+  EXPECT_EQ(raster(65 * 128), (Raster{22, false}));
+  EXPECT_EQ(raster(std::int64_t{1} << 31), (Raster{22, false})) << "no overflow";
+  EXPECT_EQ(rule.raster(0, 0, kH100), (Raster{1, false})) << "no rows";
+  for (const int config : {1, 2}) EXPECT_EQ(rule.raster(config, 8192, kH100), Raster()) << config;
+  EXPECT_EQ(rule.raster(0, 8192, kH200), Raster());
 }
 
 TEST(TheRule, SplitsKForFewRowsAndForTilesThatFillTheChipOnce) {
@@ -123,17 +136,24 @@ TEST(TheRule, TakesTheLeanConfigurationForMuchWorkOnALongK) {
   EXPECT_EQ(Rule{}(16384, 16384, 8192, kH200), (Choice{.way = Way::fused, .config = 0})) << "a program without";
 }
 
-TEST(TheRule, TakesTheLeanConfigurationEarlierOnSlowerMemory) {
+TEST(TheRule, TakesTheLeanConfigurationOnSlowerMemoryWhereItNeedsHardlyMoreRounds) {
   const Rule rule{.lean = 1, .lean_from = {LeanFrom::kNever, 4096}};
-  const auto lean = [&](std::int64_t m, std::int64_t k, const Chip& chip) {
-    return rule(m, 16384, k, chip) == Choice{.way = Way::fused, .config = 1};
+  const auto lean = [&](std::int64_t m, std::int64_t n, std::int64_t k, const Chip& chip = kH100) {
+    return rule(m, n, k, chip) == Choice{.way = Way::fused, .config = 1};
   };
-  EXPECT_TRUE(lean(16384, 4096, kH100));
-  EXPECT_FALSE(lean(16383, 4096, kH100)) << "less than 2^40 multiplications";
-  EXPECT_FALSE(lean(32768, 4095, kH100)) << "a shorter K";
-  EXPECT_FALSE(lean(std::int64_t{1} << 31, std::int64_t{1} << 31, kH200)) << "never where memory is fast";
-  EXPECT_TRUE(lean(16384, 4096, {kSms, 4199}));
-  EXPECT_FALSE(lean(16384, 4096, {kSms, 4200}));
+  EXPECT_TRUE(lean(2048, 4096, 4096)) << "256 tiles of 256 rows, 512 of 128: 2 and 4 rounds of 132";
+  EXPECT_FALSE(lean(2048, 4096, 4095)) << "a shorter K";
+  EXPECT_FALSE(lean(256 * 132, 128, 4096)) << "one round";
+  EXPECT_FALSE(lean(256 * 133, 128, 4096)) << "133 tiles, 266: 2 rounds and 3";
+  EXPECT_TRUE(lean(256 * 199, 128, 4096)) << "199 tiles, 398: 2 rounds and 4";
+  EXPECT_FALSE(lean(256 * 132 * 15 + 256, 128, 4096)) << "16 rounds and 31";
+  EXPECT_TRUE(lean(256 * 132 * 16 + 256, 128, 4096)) << "17 rounds and 33: 3 % more";
+  EXPECT_TRUE(lean(std::int64_t{1} << 31, std::int64_t{1} << 31, std::int64_t{1} << 31)) << "no overflow";
+  EXPECT_FALSE(lean(std::int64_t{1} << 31, std::int64_t{1} << 31, std::int64_t{1} << 31, kH200))
+      << "never where memory is fast";
+  EXPECT_TRUE(lean(16384, 4096, 4096, {kSms, 4199}));
+  EXPECT_FALSE(lean(16384, 4096, 4096, {kSms, 4200}));
+  EXPECT_FALSE(Rule{}(16384, 4096, 4096, kH100).config) << "a program without";
 }
 
 TEST(TheTable, HasTheExactShapeOfEachEntry) {
@@ -519,10 +539,15 @@ TEST_F(Explain, TellsTheRuleForAShapeThatWasNotMeasured) {
   EXPECT_EQ(text_of(few.choice, few.splits_k), "fused, configuration 1, which splits K");
   const Explanation lean = of("gemm_rms", 16384, 16384, 9000);
   EXPECT_EQ(lean.choice, (Choice{.way = Way::fused, .config = 2}));
-  EXPECT_NE(
-      lean.why.find("configuration 2, which draws less power, from K = 8192 and M N K = 2^41 on, with at least 12"),
-      std::string::npos)
+  EXPECT_NE(lean.why.find("from K = 8192 on configuration 2, which draws less power, for M N K = 2^41 or more and at "
+                          "least 12 tiles of 256 x 128 for each multiprocessor"),
+            std::string::npos)
       << lean.why;
+  const Explanation slow = explain("gemm_rms", DType::bf16, Layout::nt, 16383, 16384, 9000, 0, table().nearest(kH100));
+  EXPECT_EQ(slow.choice, (Choice{.way = Way::fused, .config = 2}));
+  EXPECT_NE(slow.why.find("from K = 4096 on configuration 2, which draws less power, where tiles of 256 x 128 take"),
+            std::string::npos)
+      << slow.why;
   EXPECT_FALSE(x.splits_k);
 }
 

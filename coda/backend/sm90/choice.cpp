@@ -1,7 +1,7 @@
 #include "coda/backend/sm90/choice.h"
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -199,16 +199,30 @@ std::string text_of(const Algorithm& a) {
 Choice Rule::operator()(std::int64_t m, std::int64_t n, std::int64_t k, const Chip& chip) const {
   const std::int64_t multiprocessors = chip.multiprocessors;
   const auto tiles = [&](int rows) { return (m + rows - 1) / rows * ((n + tile_n - 1) / tile_n); };
-  const double work = work_of(m, n, k);
-  if (work >= until || (fast_memory && !chip.has_fast_memory())) return {.way = Way::unfused};
+  if (work_of(m, n, k) >= until || (fast_memory && !chip.has_fast_memory())) return {.way = Way::unfused};
   const auto fill = [&](int rows) { return 4 * tiles(rows) >= 3 * multiprocessors; };
-  if (few_rows >= 0 && (m <= most || (fill(kFewRows) && tiles(kFewRows) <= multiprocessors)))
-    return {.way = Way::fused, .config = few_rows, .raster = raster};
-  const bool much = k >= lean_k(chip) && work >= static_cast<double>(much_work(chip));
-  const bool many = tiles(2 * tile_m) >= kManyTiles * multiprocessors;
-  if (lean >= 0 && much && many) return {.way = Way::fused, .config = lean, .raster = raster};
-  const bool pays = m > kFewRows && fill(tile_m);
-  return pays ? Choice{.way = Way::fused, .raster = raster} : Choice{.way = Way::unfused};
+  const auto in = [&](int config) {
+    return Choice{.way = Way::fused, .config = config, .raster = raster(config, m, chip)};
+  };
+  if (few_rows >= 0 && (m <= most || (fill(kFewRows) && tiles(kFewRows) <= multiprocessors))) return in(few_rows);
+  if (takes_lean(m, n, k, chip)) return in(lean);
+  return m > kFewRows && fill(tile_m) ? in(0) : Choice{.way = Way::unfused};
+}
+
+Raster Rule::raster(int config, std::int64_t m, const Chip& chip) const {
+  if (chip.has_fast_memory() || config == lean || config == few_rows) return {};
+  const std::int64_t rows = std::max<std::int64_t>(ceil_div(m, tile_m), 1), bands = ceil_div(rows, 22);
+  return {.band = static_cast<int>(ceil_div(rows, bands)), .along_m = false};
+}
+
+bool Rule::takes_lean(std::int64_t m, std::int64_t n, std::int64_t k, const Chip& chip) const {
+  if (lean < 0 || k < lean_k(chip)) return false;
+  const std::int64_t columns = ceil_div(n, tile_n), multiprocessors = chip.multiprocessors;
+  const std::int64_t large = ceil_div(m, 2 * tile_m) * columns;
+  if (chip.has_fast_memory()) return work_of(m, n, k) >= kMuchWork && large >= kManyTiles * multiprocessors;
+  const std::int64_t rounds = ceil_div(large, multiprocessors);
+  const std::int64_t small_rounds = ceil_div(ceil_div(m, tile_m) * columns, multiprocessors);
+  return rounds > 1 && 32 * 2 * rounds <= 33 * small_rounds;
 }
 
 void Table::add(const std::string& text, const std::string& origin) {
@@ -344,12 +358,14 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
   x.why += "configuration 0 from " + number(Rule::kFewRows + 1) + " rows on, where " + tiles +
            " fill three quarters of the " + count + "; else unfused";
   if (rule.lean >= 0 && rule.lean_k(chip) < LeanFrom::kNever) {
-    x.why += "; for much work configuration " + number(rule.lean) +
-             (chip.has_fast_memory() ? ", which draws less power," : ", which reads less memory,") +
-             " from K = " + number(rule.lean_k(chip)) + " and M N K = 2^" +
-             number(std::countr_zero(static_cast<std::uint64_t>(Rule::much_work(chip)))) + " on, with at least " +
-             number(Rule::kManyTiles) + " tiles of " + number(2 * rule.tile_m) + " x " + number(rule.tile_n) +
-             " for each multiprocessor";
+    x.why += "; from K = " + number(rule.lean_k(chip)) + " on configuration " + number(rule.lean) +
+             ", which draws less power, ";
+    x.why += chip.has_fast_memory()
+                 ? "for M N K = 2^" + number(std::ilogb(Rule::kMuchWork)) + " or more and at least " +
+                       number(Rule::kManyTiles) + " tiles of " + number(2 * rule.tile_m) + " x " + number(rule.tile_n) +
+                       " for each multiprocessor"
+                 : "where tiles of " + number(2 * rule.tile_m) + " x " + number(rule.tile_n) +
+                       " take more than one round, and hardly more time in rounds than those of half their rows";
   }
   return x;
 }

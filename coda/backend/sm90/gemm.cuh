@@ -41,7 +41,6 @@ struct Tuning {
   using Reduced = Configurations<>;
   /// Ports; a call that has none of them gets a second, faster kernel without them. 0: there is no such kernel.
   static constexpr PortMask kOptional = 0;
-  static constexpr Raster raster{};
   /// Rows up to which the kernel that splits K is faster than the unfused way, where its tiles do not fill the chip.
   static constexpr int kMostRows = Rule::kFewRows;
   /// Layouts that it is compiled for; the other way is taken for the rest.
@@ -203,7 +202,6 @@ inline constexpr Rule kRule = [] {
   Rule rule = listed ? listed->rule : Rule();
   constexpr AllConfigs<Program> kConfigs;
   rule.tile_m = Tuning<Program>::Config::kM, rule.tile_n = Tuning<Program>::Config::kN;
-  rule.raster = Tuning<Program>::raster;
   rule.few_rows = number_of(kConfigs, [](auto config) { return config.kSplitsK; });
   rule.most = Tuning<Program>::kMostRows;
   rule.lean = number_of(kConfigs, [](auto config) { return config.kTeamsAtOnce > 1; });
