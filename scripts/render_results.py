@@ -221,8 +221,12 @@ def step_section(runs: list[dict]) -> list[str]:
         "From PyTorch: a training step, forward and backward of 8192 tokens (4 x 2048) in bf16 with PyTorch's attention, "
         "by `coda_torch.Llama` and by plain PyTorch (compiled a layer at a time), and the memory that it takes beyond the "
         "weights. Graph replays in "
-        f"turn, medians; commits {commits}. Host time of a call from Python (1024 x 1024 x 512): "
-        + ", ".join(f"`{r['call']}` {r['us']:.1f} µs" for run in runs for r in run["host"])
+        f"turn, medians; commits {commits}. Host time of a call from Python (1024 x 1024 x 512), each run on a host of "
+        "its own: "
+        + ", ".join(
+            f"`{calls[0]['call']}` {' and '.join(format(r['us'], '.1f') for r in calls)} µs"
+            for calls in zip(*(run["host"] for run in runs), strict=True)
+        )
         + "."
     )
     return wrapped(text) + table(head, rows) + [""]

@@ -85,16 +85,17 @@ TEST(TheRule, TakesTheFirstConfiguration) {
   EXPECT_EQ(rule(1024, 128 * 25, kSomeK, kH200).way, Way::fused);
 }
 
-TEST(TheRule, WalksAlongNInBandsOfSimilarWidthOnSlowerMemory) {
+TEST(TheRule, WalksInBandsOfItsOwnOnSlowerMemoryWhereTeamsTakeTurns) {
   const Rule rule{.few_rows = 1, .lean = 2};
   const auto raster = [&](std::int64_t m) { return rule(m, 8192, kSomeK, kH100).raster; };
-  EXPECT_EQ(raster(128 * 22), (Raster{22, false}));
-  EXPECT_EQ(raster(128 * 22 + 1), (Raster{12, false})) << "two of 12 and 11";
-  EXPECT_EQ(raster(128 * 64), (Raster{22, false})) << "two of 22 and one of 20";
-  EXPECT_EQ(raster(65 * 128), (Raster{22, false}));
+  EXPECT_EQ(raster(128 * 63), (Raster{4, true}));
+  EXPECT_EQ(raster(128 * 63 + 1), (Raster{22, false})) << "two of 22 and one of 20";
+  EXPECT_EQ(raster(128 * 66), (Raster{22, false}));
+  EXPECT_EQ(raster(128 * 66 + 1), (Raster{17, false})) << "three of 17 and one of 16";
   EXPECT_EQ(raster(std::int64_t{1} << 31), (Raster{22, false})) << "no overflow";
-  EXPECT_EQ(rule.raster(0, 0, kH100), (Raster{1, false})) << "no rows";
+  EXPECT_EQ(rule.raster(0, 0, kH100), (Raster{4, true})) << "no rows";
   for (const int config : {1, 2}) EXPECT_EQ(rule.raster(config, 8192, kH100), Raster()) << config;
+  EXPECT_EQ(raster(8192), rule.raster(0, 8192, kH100));
   EXPECT_EQ(rule.raster(0, 8192, kH200), Raster());
 }
 
