@@ -25,6 +25,9 @@ DType Check::real(const char* name, DType t) const {
 }
 
 void Check::matrix(const char* name, const ConstMatrix& m, std::int64_t rows, std::int64_t cols, DType t) const {
+  const bool none = !m.data && m.rows == 0 && m.cols == 0;
+  if (none && rows > 0 && cols > 0)
+    fail(name, "expected a matrix ({}, {}) of dtype {}, got none", rows, cols, coda::name_of(t));
   if (m.dtype != t) fail(name, "expected dtype {}, got {}", coda::name_of(t), coda::name_of(m.dtype));
   if (m.rows < 0 || m.cols < 0) fail(name, "expected sizes of at least 0, got ({}, {})", m.rows, m.cols);
   if (m.rows != rows || m.cols != cols) fail(name, "expected shape ({}, {}), got ({}, {})", rows, cols, m.rows, m.cols);
@@ -44,6 +47,8 @@ void Check::matrix(const char* name, const ConstMatrix& m, std::int64_t rows, st
 }
 
 void Check::vector(const char* name, const ConstVector& v, std::int64_t size, DType t) const {
+  if (!v.data && v.size == 0 && size > 0)
+    fail(name, "expected {} values of dtype {}, got none", size, coda::name_of(t));
   if (v.dtype != t) fail(name, "expected dtype {}, got {}", coda::name_of(t), coda::name_of(v.dtype));
   if (v.size < 0) fail(name, "expected a size of at least 0, got {}", v.size);
   if (v.size != size) fail(name, "expected {} values, got {}", size, v.size);

@@ -39,6 +39,7 @@ class BadCalls {
       add(name, "expected shape", [at](Call& x) { --at(x).cols; });
     }
     if (required) add(name, "null pointer", [at](Call& x) { at(x).data = nullptr; });
+    if (required && fixed) add(name, "got none", [at](Call& x) { at(x) = {}; });
     Case c = fresh();
     Call probe = make_(c);
     if (at(probe).rows > 1) {
@@ -56,7 +57,10 @@ class BadCalls {
     add(name, "bytes off", [at](Call& x) { shift(at(x).data, 1); });
     add(name, "got", [at](Call& x) { ++at(x).size; });
     add(name, "at least 0", [at](Call& x) { at(x).size = -1; });
-    if (required) add(name, "null pointer", [at](Call& x) { at(x).data = nullptr; });
+    if (required) {
+      add(name, "null pointer", [at](Call& x) { at(x).data = nullptr; });
+      add(name, "got none", [at](Call& x) { at(x) = {}; });
+    }
     return *this;
   }
   /// An output whose memory begins inside that of another argument, `by` elements past its begin.
