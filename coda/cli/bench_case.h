@@ -8,7 +8,7 @@
 
 #include "coda/backend/cpu/gemm.h"
 #include "coda/backend/cpu/memory.h"
-#include "coda/cli/arguments.h"
+#include "coda/cli/shape.h"
 #include "coda/ops/ops.h"
 #include "coda/programs/norm.h"
 #include "tests/support/random.h"

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "coda/cli/arguments.h"
 #include "coda/cli/buffer.h"
+#include "coda/cli/shape.h"
 #include "coda/cli/verdict.h"
 #include "coda/ops/ops.h"
 #include "tests/reference/forward.h"
