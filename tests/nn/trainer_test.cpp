@@ -90,7 +90,7 @@ TEST(Training, LearnsInEveryType) {
   const Scratch scratch;
   const auto text = scratch.write("text.txt", rhyme(20000));
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp64}) {
-    Trainer trainer(small_run(text, 60, dtype));
+    Trainer trainer(small_run(text, 25, dtype));
     const TrainResult result = trainer.run(quiet(scratch / name_of(dtype)));
     EXPECT_LT(result.loss, 2.6) << name_of(dtype);
   }
@@ -459,7 +459,7 @@ TEST(Comparison, ALossThatIsNotFiniteIsNotForgotten) {
 
 TEST(Comparison, IsOfTheRunThatTheTrainerMakes) {
   const Scratch scratch;
-  CompareOptions compare{small_run(scratch.write("text.txt", rhyme(20000)), 30, DType::bf16), 30, 1e-6, {}};
+  CompareOptions compare{small_run(scratch.write("text.txt", rhyme(20000)), 12, DType::bf16), 12, 1e-6, {}};
   compare.train.accumulation = 2;
   compare.progress.mode = ProgressOptions::Mode::off;
   const Comparison result = compare_with_unfused(compare);
@@ -469,8 +469,8 @@ TEST(Comparison, IsOfTheRunThatTheTrainerMakes) {
   for (const double loss : result.rows[0].fused.losses) {
     ASSERT_EQ(trainer.step().loss, loss) << "step " << trainer.steps_done();
   }
-  EXPECT_EQ(trainer.steps_done(), 30);
-  EXPECT_NE(format_table(result).find("bf16, all 30 steps of the run"), std::string::npos) << format_table(result);
+  EXPECT_EQ(trainer.steps_done(), 12);
+  EXPECT_NE(format_table(result).find("bf16, all 12 steps of the run"), std::string::npos) << format_table(result);
   // No time is left for the second type: it gets the least that says anything.
   EXPECT_EQ(result.rows[1].dtype, DType::fp32);
   EXPECT_EQ(result.rows[1].steps(), 5);
