@@ -79,7 +79,8 @@ class Plain(nn.Module):
             PlainLayer(self.c, mine, next) for mine, next in zip(ours.layers, nexts, strict=True)
         )
         position = torch.arange(SEQUENCE, device="cuda").repeat(BATCH)
-        self.rotary = rotary_table(ours.inverse_frequency.cuda(), SEQUENCE)[position]
+        frequency = torch.tensor(self.c.inverse_frequency, dtype=torch.float64, device="cuda")
+        self.rotary = rotary_table(frequency, SEQUENCE)[position]
         compile_or_not = torch.compile if compiled else lambda f: f
         # All layers but the last share one compiled function, as regional compilation has it.
         self.layer = compile_or_not(lambda layer, *inputs: layer(*inputs))

@@ -14,11 +14,11 @@ on one Hopper GPU. A wrong argument is a RuntimeError that names it. Gradients a
 cannot be differentiated again.
 """
 
+import functools
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from coda_torch import ops
 
@@ -186,6 +186,27 @@ def _block_pre(table, next, token, heads, eps, head_eps, kept):
     return x, rstd, qkv, preact
 
 
+def _once_differentiable(backward):
+    """As PyTorch's: gradients that cannot be differentiated again. That one lets it pass, as if they were constants,
+    where the gradient that arrives is one, such as a loss's."""
+
+    @functools.wraps(backward)
+    def run(ctx, *gradients):
+        with torch.no_grad():
+            outputs = backward(ctx, *gradients)
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return outputs
+        refuse = torch._C._functions.DelayedError(b"coda_torch: gradients cannot be differentiated again", len(outputs))
+        return refuse(*(g if g is None else g.detach().requires_grad_() for g in outputs))
+
+    return run
+
+
+def _both_norms(needed):
+    """The gradients of both norms of heads are computed, or none."""
+    return (*needed[:2], *2 * (needed[2] or needed[3],))
+
+
 class _BlockPre(torch.autograd.Function):
     @staticmethod
     def forward(ctx, table, input_norm, qkv_weight, q_norm, k_norm, token, heads, eps, head_eps):
@@ -196,13 +217,13 @@ class _BlockPre(torch.autograd.Function):
         return x, qkv
 
     @staticmethod
-    @once_differentiable
+    @_once_differentiable
     def backward(ctx, dx_next, dqkv):
         *next, token, x, rstd, projected, table, position = ctx.saved_tensors
         qk_norm = next[2] is not None
         dqkv, dx_next = _dense(dqkv), _dense(dx_next)
         dtable = x.new_zeros((ctx.vocabulary, x.shape[-1]), dtype=rstd.dtype) if ctx.needs_input_grad[0] else None
-        gradients = _gradients(next, ctx.needs_input_grad[1:5])
+        gradients = _gradients(next, _both_norms(ctx.needs_input_grad[1:5]))
         ops.block_pre_backward(
             token=token,
             x=x,
@@ -290,14 +311,15 @@ class _Block(torch.autograd.Function):
         return x_next, qkv
 
     @staticmethod
-    @once_differentiable
+    @_once_differentiable
     def backward(ctx, dx_next, dqkv):
-        weights, next = ctx.saved_tensors[:4], ctx.saved_tensors[4:8]
-        attended, x_mid, rstd_mid, preact, x_next, rstd_next, projected, table, position = ctx.saved_tensors[8:]
+        saved = ctx.saved_tensors  # once: what recomputes or unpacks them does so at each look
+        weights, next = saved[:4], saved[4:8]
+        attended, x_mid, rstd_mid, preact, x_next, rstd_next, projected, table, position = saved[8:]
         qk_norm = next[2] is not None
         dqkv, dx_next = _dense(dqkv), _dense(dx_next)
         gradients = _gradients(weights, ctx.needs_input_grad[2:6])
-        next_gradients = _gradients(next, ctx.needs_input_grad[6:10])
+        next_gradients = _gradients(next, _both_norms(ctx.needs_input_grad[6:10]))
         dattended, dx = torch.empty_like(attended), torch.empty_like(x_mid)
         ops.block_backward(
             attended=attended,
@@ -463,7 +485,7 @@ class _BlockPostRows(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
+    @_once_differentiable
     def backward(ctx, dloss):
         attended, *saved = ctx.saved_tensors
         weights, head, target, kept = tuple(saved[:4]), tuple(saved[4:6]), saved[6], saved[7:]
@@ -495,8 +517,15 @@ class _BlockPostLoss(torch.autograd.Function):
         return factor * _reduced(loss, target, options.ignore_index, reduction)
 
     @staticmethod
-    @once_differentiable
+    @_once_differentiable
     def backward(ctx, dloss):
+        if not torch.compiler.is_compiling():
+            if getattr(ctx, "handed_out", False):
+                raise RuntimeError(
+                    "block_post: expected one backward of a mean or a sum, whose gradients are handed out once, got a "
+                    "second one: reduction='none' allows it"
+                )
+            ctx.handed_out = True
         gradients = ctx.saved_tensors
         # A number of another dtype than theirs would take four times as long.
         torch._foreach_mul_([g for g in gradients if g is not None], dloss.to(gradients[0].dtype))
@@ -578,7 +607,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
+    @_once_differentiable
     def backward(ctx, dloss):
         a, weight, target, lse = ctx.saved_tensors
         da = torch.empty_like(a)

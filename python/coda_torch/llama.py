@@ -36,6 +36,14 @@ class LlamaConfig:
     eps: float = 1e-5
     qk_norm: bool = False
     tied: bool = False  # the head is the embedding's table
+    # The angle of each pair from one position to the next, head_dim / 2 numbers; None: theta^(-2 i / head_dim).
+    frequencies: tuple[float, ...] | None = None
+
+    @property
+    def inverse_frequency(self) -> tuple[float, ...]:
+        if self.frequencies is not None:
+            return self.frequencies
+        return tuple(self.theta ** (-2 * i / self.head_dim) for i in range(self.head_dim // 2))
 
     @property
     def qkv_width(self) -> int:
@@ -70,11 +78,12 @@ def causal_attention(qkv: Tensor, c: LlamaConfig) -> Tensor:
         for part in qkv.split((c.q_heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim), -1)
     )
     attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=c.q_heads != c.kv_heads)
-    return attended.transpose(1, 2).flatten(2)
+    return attended.transpose(1, 2).flatten(2).to(qkv.dtype)  # autocast has another one for it
 
 
 class Llama(nn.Module):
-    """`model(token, target)` is the mean cross-entropy of a batch, `model.logits(token)` its logits.
+    """`model(token, target)` is the mean cross-entropy of a batch, `model.logits(token)` its logits. target[b, t] is what
+    follows token[b, t]: it is not shifted here, as the labels of `transformers` are.
 
     Weights are laid out as the operators want them (functional.pair_rows, functional.interleave); from_transformers and
     copy_to convert.
@@ -87,8 +96,6 @@ class Llama(nn.Module):
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.final_norm = nn.Parameter(torch.ones(config.hidden))
         self.head = None if config.tied else nn.Parameter(torch.empty(config.vocabulary, config.hidden))
-        exponent = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
-        self.register_buffer("inverse_frequency", config.theta**-exponent, persistent=False)
         self.rotary = None  # made where the model is when it is first called, in full precision whatever its dtype
         for parameter in self.parameters():
             if parameter.dim() > 1:
@@ -96,9 +103,13 @@ class Llama(nn.Module):
 
     def heads(self, token: Tensor) -> Heads:
         c = self.config
+        if token.dim() != 2:
+            raise ValueError(f"Llama: token: expected a shape (batch, sequence), got {tuple(token.shape)}")
         stat = torch.float64 if self.table.dtype == torch.float64 else torch.float32
         if self.rotary is None or self.rotary.device != token.device or self.rotary.dtype != stat:
-            self.rotary = rotary_table(self.inverse_frequency.to(token.device), c.positions, stat)
+            with torch.inference_mode(False):  # or no later call could train
+                frequency = torch.tensor(c.inverse_frequency, dtype=torch.float64, device=token.device)
+                self.rotary = rotary_table(frequency, c.positions, stat)
         batch, sequence = token.shape
         position = torch.arange(sequence, dtype=torch.int32, device=token.device).repeat(batch) if batch > 1 else None
         return Heads(c.q_heads, c.kv_heads, c.kv_heads, c.head_dim, self.rotary, position)
@@ -133,7 +144,8 @@ class Llama(nn.Module):
     @classmethod
     def from_transformers(cls, model: nn.Module, positions: int | None = None) -> "Llama":
         """A copy of a LlamaForCausalLM or Qwen3ForCausalLM, with its dtype and on its device; for `positions` tokens at
-        most, the model's max_position_embeddings if None. ValueError if the model has a part that this one lacks."""
+        most, the model's max_position_embeddings if None. ValueError if the model has a part that this one lacks. All
+        weights are trained, also those that are frozen there, and the row of a padding token like any other."""
         theirs = model.config
         if theirs.model_type not in ("llama", "qwen3"):
             raise ValueError(f"Llama: model: expected a llama or qwen3, got a {theirs.model_type}")
@@ -143,10 +155,14 @@ class Llama(nn.Module):
             ("attention_bias", getattr(theirs, "attention_bias", False), False),
             ("mlp_bias", getattr(theirs, "mlp_bias", False), False),
             ("use_sliding_window", getattr(theirs, "use_sliding_window", False), False),
+            ("attention_dropout", getattr(theirs, "attention_dropout", 0.0), 0.0),
             ("rotary attention_scaling", rotary.attention_scaling, 1.0),
         ):
             if found != expected:
                 raise ValueError(f"Llama: model: expected {name} {expected}, got {found}")
+        most = theirs.max_position_embeddings
+        if positions is not None and positions > most and getattr(rotary, "rope_type", "") == "dynamic":
+            raise ValueError(f"Llama: positions: expected at most {most} with dynamic angles, got {positions}")
         head_dim = getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
         config = LlamaConfig(
             vocabulary=theirs.vocab_size,
@@ -156,7 +172,8 @@ class Llama(nn.Module):
             q_heads=theirs.num_attention_heads,
             kv_heads=theirs.num_key_value_heads,
             head_dim=head_dim,
-            positions=positions or theirs.max_position_embeddings,
+            positions=positions or most,
+            frequencies=tuple(rotary.inv_freq.double().tolist()),  # whatever the kind of scaling
             eps=theirs.rms_norm_eps,
             qk_norm=theirs.model_type == "qwen3",
             tied=model.lm_head.weight is model.model.embed_tokens.weight,
@@ -165,7 +182,6 @@ class Llama(nn.Module):
             ours = cls(config)
         weights = model.model.embed_tokens.weight
         ours = ours.to_empty(device=weights.device).to(weights.dtype)
-        ours.inverse_frequency = rotary.inv_freq.double()  # whatever the kind of scaling
         with torch.no_grad():
             for mine, its in ours._pairs(model):
                 mine.copy_(its)
@@ -173,8 +189,10 @@ class Llama(nn.Module):
 
     @torch.no_grad()
     def copy_to(self, model: nn.Module) -> None:
-        """Copies the weights into a model of `transformers` of the same shape."""
+        """Copies the weights into a model of `transformers` of the same shape, whose head is tied where ours is."""
         c = self.config
+        if (model.lm_head.weight is model.model.embed_tokens.weight) != c.tied:
+            raise ValueError(f"Llama: model: expected a head that is {'' if c.tied else 'not '}tied, got another one")
         model.model.embed_tokens.weight.copy_(self.table)
         if self.head is not None:
             model.lm_head.weight.copy_(self.head)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Layers and losses for PyTorch, forward and backward, against separate operations that autograd differentiates."""
 
+import functools
 import unittest
 
 import plain
@@ -17,6 +18,7 @@ from coda_torch.functional import (
     linear_cross_entropy,
     rotary_table,
 )
+from torch.utils.checkpoint import checkpoint
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 # Of fp64 on the CPU, whose results differ by the order of sums only.
@@ -195,8 +197,45 @@ class InFp64(unittest.TestCase):
             self.assertTrue(torch.equal(leaf.grad, 2 * once))
         loss = case.loss(ours)
         loss.backward(retain_graph=True)
-        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+        with self.assertRaisesRegex(RuntimeError, "block_post: expected one backward .*reduction='none' allows it"):
             loss.backward()
+
+    def test_a_second_derivative_is_refused(self):
+        case = Case(torch.float64, "cpu")
+        x, target = torch.randn(5, 8, dtype=torch.float64, requires_grad=True), torch.tensor([1, 2, 3, 0, 1])
+        weight = torch.randn(7, 8, dtype=torch.float64, requires_grad=True)
+        for loss, leaf in (
+            (case.loss(ours), case.table),
+            (case.loss(ours, reduction="none").sum(), case.layers[0].down),
+            (linear_cross_entropy(x, weight, target), x),
+        ):
+            (gradient,) = torch.autograd.grad(loss, leaf, create_graph=True)
+            with self.assertRaisesRegex(RuntimeError, "cannot be differentiated again"):
+                gradient.square().sum().backward()
+
+    def test_recomputed_by_a_checkpoint(self):
+        case, other = Case(torch.float64, "cpu", qk_norm=True), Case(torch.float64, "cpu", qk_norm=True)
+        case.loss(ours).backward()
+
+        class recomputed(ours):
+            @staticmethod
+            def block(*inputs, **options):
+                return checkpoint(functools.partial(block, **options), *inputs, use_reentrant=False)
+
+        other.loss(recomputed).backward()
+        for leaf, again in zip(case.leaves(), other.leaves(), strict=True):
+            self.assertTrue(torch.equal(leaf.grad, again.grad))
+
+    def test_one_norm_of_heads_that_is_frozen(self):
+        whole = Case(torch.float64, "cpu", qk_norm=True)
+        whole.loss(ours).backward()
+        for frozen in (2, 3):
+            case = Case(torch.float64, "cpu", qk_norm=True)
+            for weights in case.qkv:
+                weights[frozen].requires_grad_(False)
+            case.loss(ours).backward()
+            for leaf, all in zip(case.leaves(), whole.leaves(), strict=True):
+                self.assertTrue(torch.equal(leaf.grad, all.grad) if leaf.requires_grad else leaf.grad is None)
 
     def test_a_factor_of_the_loss(self):
         """As in accumulation of gradients: given, or multiplied behind, where it is rounded to 16 bits with them."""

@@ -92,10 +92,19 @@ class Model(unittest.TestCase):
             (their_model(LlamaForCausalLM, TheirLlamaConfig, attention_bias=True), "expected attention_bias False"),
             (their_model(LlamaForCausalLM, TheirLlamaConfig, mlp_bias=True), "expected mlp_bias False"),
             (their_model(LlamaForCausalLM, TheirLlamaConfig, hidden_act="gelu"), "expected hidden_act silu, got gelu"),
+            (their_model(LlamaForCausalLM, TheirLlamaConfig, attention_dropout=0.5), "expected attention_dropout 0.0"),
         ]
         for theirs, message in cases:
             with self.assertRaisesRegex(ValueError, message):
                 Llama.from_transformers(theirs)
+        dynamic = their_model(LlamaForCausalLM, TheirLlamaConfig, rope_scaling={"rope_type": "dynamic", "factor": 4.0})
+        Llama.from_transformers(dynamic)
+        with self.assertRaisesRegex(ValueError, "positions: expected at most 64 with dynamic angles, got 65"):
+            Llama.from_transformers(dynamic, positions=65)
+        tied, untied = (their_model(LlamaForCausalLM, TheirLlamaConfig, tie_word_embeddings=t) for t in (True, False))
+        for ours, theirs, message in ((tied, untied, "a head that is tied"), (untied, tied, "a head that is not tied")):
+            with self.assertRaisesRegex(ValueError, message):
+                Llama.from_transformers(ours).copy_to(theirs)
 
     def test_it_learns(self):
         torch.manual_seed(1)
@@ -125,6 +134,45 @@ class Model(unittest.TestCase):
         token = torch.randint(0, 31, (2, 16))
         self.assertTrue(torch.equal(model.logits(token), other.logits(token)))
         self.assertNotIn("head", model.state_dict())
+
+    def test_angles_are_those_of_the_config_whatever_becomes_of_the_model(self):
+        scaled = their_model(LlamaForCausalLM, TheirLlamaConfig, rope_scaling=LLAMA3, rope_theta=500.0)
+        model = Llama.from_transformers(scaled)
+        token = torch.randint(0, 101, (2, 64))
+        expected = model.logits(token)
+        loaded = Llama(model.config).double()
+        loaded.load_state_dict(model.state_dict())
+        with torch.device("meta"):
+            moved, assigned = Llama(model.config), Llama(model.config)
+        moved = moved.to_empty(device="cpu").double()
+        moved.load_state_dict(model.state_dict())
+        assigned.load_state_dict(model.state_dict(), assign=True)
+        rounded = Llama(model.config).to(torch.bfloat16).double()  # before its first call
+        rounded.load_state_dict(model.state_dict())
+        for other in (loaded, moved, assigned, rounded):
+            self.assertTrue(torch.equal(other.logits(token), expected))
+
+    def test_it_trains_behind_logits_in_inference_mode(self):
+        model = Llama(LlamaConfig(31, 64, 96, 2, 4, 2, 16, positions=16))
+        token = torch.randint(0, 31, (2, 16))
+        with torch.inference_mode():
+            model.logits(token)
+        model(token, token).backward()
+        self.assertIsNotNone(model.table.grad)
+
+    def test_autocast_leaves_it_as_it_is(self):
+        model = Llama(LlamaConfig(31, 64, 96, 2, 4, 2, 16, positions=16))
+        token = torch.randint(0, 31, (2, 16))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(token, token)
+        loss.backward()
+        self.assertEqual((loss.dtype, model.table.grad.dtype), (torch.float32, torch.float32))
+        self.assertLess(abs(loss.item() - model(token, token).item()), 1e-3)
+
+    def test_tokens_that_are_not_a_batch_are_refused(self):
+        model = Llama(LlamaConfig(31, 64, 96, 1, 4, 2, 16, positions=16))
+        with self.assertRaisesRegex(ValueError, r"token: expected a shape \(batch, sequence\), got \(16,\)"):
+            model.logits(torch.zeros(16, dtype=torch.int64))
 
     def test_compiled_as_one_graph(self):
         torch.manual_seed(1)
