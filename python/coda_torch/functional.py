@@ -204,7 +204,8 @@ def _once_differentiable(backward):
 
 def _both_norms(needed):
     """The gradients of both norms of heads are computed, or none."""
-    return (*needed[:2], *2 * (needed[2] or needed[3],))
+    either = needed[2] or needed[3]
+    return (*needed[:2], either, either)
 
 
 class _BlockPre(torch.autograd.Function):
