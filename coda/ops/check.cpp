@@ -72,7 +72,10 @@ void Check::reachable(const char* name, const void* data) const {
 
 void Check::indices(const char* name, const ConstVector& v, std::int64_t size) const {
   if (v.dtype != DType::int32 && v.dtype != DType::int64) {
-    if (!v && v.size == 0 && size != 0) fail(name, "expected {} of dtype int32 or int64, got none", size);
+    if (!v && v.size == 0) {
+      if (size == 0) return;
+      fail(name, "expected {} values of dtype int32 or int64, got none", size);
+    }
     fail(name, "expected dtype int32 or int64, got {}", coda::name_of(v.dtype));
   }
   vector(name, v, size, v.dtype);
@@ -131,22 +134,32 @@ void Check::no_overlap() const {
   }
 }
 
-Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, Layout layout) {
+Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, Layout layout, const char* b_name) {
   if (layout != Layout::nt && layout != Layout::nn && layout != Layout::tn) {
     check.fail("layout", "expected nt, nn or tn, got {}", static_cast<int>(layout));
   }
+  const bool a_km = layout == Layout::tn, b_kn = layout != Layout::nt;
+  // One that was forgotten has neither the other's dtype nor its inner dimension, which would then seem to be wrong.
+  const auto none = [](const ConstMatrix& x) { return !x.data && x.rows == 0 && x.cols == 0; };
+  const auto given = [&](const char* name, const ConstMatrix& x, const char* other_name, std::int64_t inner) {
+    if (none(x) && inner > 0) {
+      check.fail(name, "expected a matrix with an inner dimension of {}, as {} has in layout {}, got none", inner,
+                 other_name, coda::name_of(layout));
+    }
+  };
+  given("a", a, b_name, b_kn ? b.rows : b.cols), given(b_name, b, "a", a_km ? a.rows : a.cols);
   check.real("a", a.dtype);
-  for (const auto& [name, m] : {std::pair{"a", &a}, std::pair{"b", &b}}) {
+  for (const auto& [name, m] : {std::pair{"a", &a}, std::pair{b_name, &b}}) {
     check.matrix(name, *m, m->rows, m->cols, a.dtype);
   }
-  const bool a_km = layout == Layout::tn, b_kn = layout != Layout::nt;
   const Product p{a_km ? a.cols : a.rows, b_kn ? b.cols : b.rows, a_km ? a.rows : a.cols, a.dtype, stats_of(a.dtype)};
   const std::int64_t kb = b_kn ? b.rows : b.cols;
   if (kb != p.k) {
-    check.fail("b", "expected an inner dimension of {}, as a has in layout {}, got {}", p.k, coda::name_of(layout), kb);
+    check.fail(b_name, "expected an inner dimension of {}, as a has in layout {}, got {}", p.k, coda::name_of(layout),
+               kb);
   }
   check.operand("a", a);
-  check.operand("b", b);
+  check.operand(b_name, b);
   return p;
 }
 

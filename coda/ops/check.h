@@ -101,7 +101,8 @@ struct Product {
   DType t;      // of the operands
   DType stats;  // of statistics: fp32, or fp64 for fp64
 };
-Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, Layout layout);
+Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, Layout layout,
+                      const char* b_name = "b");
 
 inline DType stats_of(DType t) { return t == DType::fp64 ? DType::fp64 : DType::fp32; }
 

@@ -62,9 +62,11 @@ void run_bare(const Check& check, const Gemm& args, DType type) {
 void gemm(const Gemm& args) {
   Check check("gemm", args.on);
   const Product p = check_product(check, args.a, args.b, args.layout);
-  const DType out = args.out.dtype;
-  if (out != p.t && !(out == DType::fp32 && size_of(p.t) == 2)) {
-    check.fail("out", "expected dtype {} (or fp32 for 16-bit operands), got {}", coda::name_of(p.t),
+  const bool is_16_bit = size_of(p.t) == 2;
+  const bool forgotten = !args.out && args.out.rows == 0 && args.out.cols == 0 && p.m > 0 && p.n > 0;
+  const DType out = forgotten ? p.t : args.out.dtype;
+  if (out != p.t && !(out == DType::fp32 && is_16_bit)) {
+    check.fail("out", "expected dtype {}{}, got {}", coda::name_of(p.t), is_16_bit ? " or fp32" : "",
                coda::name_of(out));
   }
   check.matrix("out", args.out, p.m, p.n, out);

@@ -231,7 +231,7 @@ void cross_entropy_backward(const CrossEntropyBackward& args) {
 
 void linear_cross_entropy(const LinearCrossEntropy& args) {
   Check check("linear_cross_entropy", args.on);
-  const Product p = check_product(check, args.a, args.weight, Layout::nt);
+  const Product p = check_product(check, args.a, args.weight, Layout::nt, "weight");
   check_norm(check, args.norm, p);
   check_transform(check, args.transform, p.stats);
   check_options(check, args.options);
@@ -277,7 +277,7 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
 
 void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args) {
   Check check("linear_cross_entropy_backward", args.on);
-  const Product p = check_product(check, args.a, args.weight, Layout::nt);
+  const Product p = check_product(check, args.a, args.weight, Layout::nt, "weight");
   const NormKind kind = check_norm(check, args.norm, p);
   check_transform(check, args.transform, p.stats);
   check_options(check, args.options);

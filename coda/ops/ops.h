@@ -54,8 +54,8 @@ struct NormDot {
 
 // ---- forward
 
-/// out = f(alpha a b + beta c + bias); preact (optional) is the value before f. out, c and preact (M, N) have dtype T,
-/// or fp32 where T is a 16-bit type; bias (N) has T.
+/// out = f(alpha a b + beta c + bias); preact (optional) is the value before f. out, c and preact (M, N) have one
+/// dtype: T, or fp32 where T is a 16-bit type; bias (N) has T.
 struct Gemm {
   ConstMatrix a, b;
   Layout layout = Layout::nt;
@@ -217,8 +217,8 @@ struct LseFinalize {
 };
 void lse_finalize(const LseFinalize& args);
 
-/// Cross-entropy of norm(a b^T) against target: writes lse and loss (M), holds few logits at a time: one tile for each
-/// thread or, on Hopper where no fused kernel runs, 256 MiB of them at most. weight (V, K).
+/// Cross-entropy of norm(a b^T) against target: writes lse and loss (M), the latter optional, holds few logits at a
+/// time: one tile for each thread or, on Hopper where no fused kernel runs, 256 MiB of them at most. weight (V, K).
 struct LinearCrossEntropy {
   ConstMatrix a, weight;
   Norm norm = {};
@@ -232,10 +232,10 @@ void linear_cross_entropy(const LinearCrossEntropy& args);
 
 /// Its backward, a block of the vocabulary at a time: dloss (M) is the gradient of each row's loss (0 for ignored rows
 /// is not needed: they contribute nothing). Writes da (M, K) = dz W of dtype T, adds dz^T h to dweight (V, K), fp32 (or
-/// fp64) or T, and writes the row terms of the norm, sums over the vocabulary as those of NormDot over tiles: row_dot
-/// (M) = sum of dz z, or of dz (z - norm.c) behind a LayerNorm, which has row_udz (M) = sum of dz norm.u too (both
-/// optional). `h` is the operand of the weight gradient: a itself without a norm, the normalised x with one. At most
-/// `chunk` columns of dz are held.
+/// fp64) or T, optional, and writes the row terms of the norm, sums over the vocabulary as those of NormDot over tiles:
+/// row_dot (M) = sum of dz z, or of dz (z - norm.c) behind a LayerNorm, which has row_udz (M) = sum of dz norm.u too
+/// (both optional). `h` is the operand of the weight gradient: a itself without a norm, the normalised x with one. At
+/// most `chunk` columns of dz are held.
 struct LinearCrossEntropyBackward {
   ConstMatrix a, weight, h = {};
   Norm norm = {};

@@ -117,11 +117,14 @@ TEST(BadInput, OfTheCrossEntropiesIsNamed) {
                                    .loss = c.out_vec("loss", 4, DType::fp32)};
   });
   add_transform(forward), add_options(forward), add_targets(forward, ignore);
+  forward.add("weight", "inner dimension", [](auto& x) { --x.weight.cols; });
+  forward.add("weight", "got none", [](auto& x) { x.weight = {}; });
   forward.matrix("a", AT(a), true, false)
+      .matrix("weight", AT(weight), true, false)
       .vector("norm.rstd", AT(norm.rstd), false)
       .vector("lse", AT(lse), true)
       .vector("loss", AT(loss), false);
-  forward.add("target", "expected 4 of dtype int32 or int64, got none", [](auto& x) { x.target = {}; });
+  forward.add("target", "expected 4 values of dtype int32 or int64, got none", [](auto& x) { x.target = {}; });
   forward.overlap("lse", AT(lse), AT(target))
       .overlap("loss", AT(loss), AT(lse))
       .overlap("loss", AT(loss), AT(norm.rstd));
@@ -142,7 +145,9 @@ TEST(BadInput, OfTheCrossEntropiesIsNamed) {
         return call;
       });
   add_transform(back), add_options(back), add_targets(back, ignore);
+  back.add("weight", "inner dimension", [](auto& x) { --x.weight.cols; });
   back.matrix("a", AT(a), true, false)
+      .matrix("weight", AT(weight), true, false)
       .matrix("h", AT(h), false)
       .matrix("da", AT(da), true)
       .matrix("dweight", AT(dweight), false);

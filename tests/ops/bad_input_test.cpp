@@ -17,6 +17,7 @@ Call product_call(Case& c) {
 template <class Call>
 void add_product(BadCalls<Call>& bad) {
   bad.matrix("a", AT(a), true, false).matrix("b", AT(b), true, false);
+  bad.add("a", "got none", [](Call& x) { x.a = {}; }).add("b", "got none", [](Call& x) { x.b = {}; });
   bad.add("b", "inner dimension", [](Call& x) { --x.b.cols; });
   bad.add("b", "got fp16", [](Call& x) { x.b.dtype = DType::fp16; });
 }
@@ -52,7 +53,9 @@ TEST(BadInput, OfGemmIsNamed) {
       .matrix("preact", AT(preact), false)
       .vector("bias", AT(bias), false);
   bad.add("out", "got fp64", [](auto& x) { x.out.dtype = DType::fp64; });
-  bad.add("out", "got fp32", [](auto& x) { x.a.dtype = x.b.dtype = DType::fp64, x.out.dtype = DType::fp32; });
+  bad.add("out", "expected dtype fp64, got fp32",
+          [](auto& x) { x.a.dtype = x.b.dtype = DType::fp64, x.out.dtype = DType::fp32; });
+  bad.add("out", "expected a matrix (4, 8) of dtype bf16, got none", [](auto& x) { x.out = {}; });
   bad.add("c", "got fp32", [](auto& x) { x.c.dtype = DType::fp32; });
   EXPECT_STREQ(name_of(static_cast<ops::Activation>(44)), "no activation");
   EXPECT_STREQ(name_of(static_cast<ops::Glu>(44)), "no gated function");
@@ -98,6 +101,12 @@ TEST(BadInput, OfGemmResidualAndEmbeddingIsNamed) {
   embedding.add("token", "got -1 at row 2", [](auto& x) { x.token = VectorOf<const std::int64_t>(kNegative, 4); });
   embedding.overlap("x", AT(x), AT(table)).overlap("x", AT(x), AT(token)).overlap("h", AT(h), AT(x));
   embedding.overlap("h", AT(h), AT(weight));
+}
+
+TEST(Input, OfNoRowsNeedsNoIndices) {
+  const float table[6] = {};
+  const MatrixOf<const float> rows(table, 3, 2);
+  EXPECT_NO_THROW(ops::embedding({.table = rows, .token = {}, .x = MatrixOf<float>(nullptr, 0, 2)}));
 }
 
 TEST(BadInput, OfGemmNormIsNamed) {

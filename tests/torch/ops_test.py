@@ -491,7 +491,7 @@ class Refused(Compared):
             (f"c: {another}", {"c": out.to(torch.int8)}),
             ("a: expected dtype bf16, fp16, fp32 or fp64, got int32$", {"a": a.int()}),
             ("b: expected dtype fp64, got fp32$", {"b": b.float()}),
-            (r"out: expected dtype fp64 \(or fp32 for 16-bit operands\), got fp32$", {"out": out.float()}),
+            (r"out: expected dtype fp64, got fp32$", {"out": out.float()}),
             ("bias: expected dtype fp64, got fp16$", {"bias": b[:, 0].half()}),
             ("b: expected an inner dimension of 6, as a has in layout nt, got 7$", {"b": normal(5, 7)}),
             (r"out: expected shape \(4, 5\), got \(2, 5\)$", {"out": nothing(2, 1, 5)}),
