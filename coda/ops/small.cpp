@@ -149,7 +149,8 @@ void check_tokens(Check& check, const Target& on, const ConstVector& token, std:
 
 void embedding(const Embedding& args) {
   Check check("embedding", args.on);
-  const std::int64_t m = args.token.size, n = args.table.cols;
+  const bool forgotten = !args.token && args.token.size == 0;  // if x has rows
+  const std::int64_t m = forgotten ? args.x.rows : args.token.size, n = args.table.cols;
   const DType t0 = check.real("table", args.table.dtype);
   check.matrix("table", args.table, args.table.rows, n, t0);
   check_tokens(check, args.on, args.token, m, args.table.rows);

@@ -95,6 +95,7 @@ TEST(BadInput, OfGemmResidualAndEmbeddingIsNamed) {
   embedding.matrix("table", AT(table), true, false).matrix("x", AT(x), true).matrix("h", AT(h), false);
   embedding.vector("weight", AT(weight), false);
   embedding.add("token", "got bf16", [](auto& x) { x.token.dtype = DType::bf16; });
+  embedding.add("token", "got none", [](auto& x) { x.token = {}; });
   embedding.add("token", "null pointer", [](auto& x) { x.token.data = nullptr; });
   embedding.add("token", "got 8 at row 1", [](auto& x) { x.table.rows = 8; });
   static const std::int64_t kNegative[] = {0, 1, -1, 2};
