@@ -217,6 +217,35 @@ const char* missing_input(const HeadVector<T>& p, const Extents& e) {
 
 }  // namespace detail
 
+/// M, N and K of a product.
+struct ProductSize {
+  std::int64_t m, n, k;
+};
+
+/// What the operands say of them. Throws Error(invalid_argument) if there is no such layout, if a size is below 0, or
+/// if the inner dimensions differ.
+inline ProductSize product_size(const char* op, const ConstMatrix& a, const ConstMatrix& b, Layout layout) {
+  const auto fail = [&](const std::string& text) {
+    throw Error(Status::invalid_argument, std::string(op) + ": " + text);
+  };
+  if (layout != Layout::nt && layout != Layout::nn && layout != Layout::tn) {
+    fail("layout: expected nt, nn or tn, got " + std::to_string(static_cast<int>(layout)));
+  }
+  const auto check_sizes = [&](const std::string& name, const ConstMatrix& m) {
+    if (m.rows >= 0 && m.cols >= 0) return;
+    fail(name + ": expected sizes of at least 0, got (" + std::to_string(m.rows) + ", " + std::to_string(m.cols) + ")");
+  };
+  check_sizes("a", a), check_sizes("b", b);
+  const bool a_is_km = layout == Layout::tn, b_is_kn = layout != Layout::nt;
+  const ProductSize p{a_is_km ? a.cols : a.rows, b_is_kn ? b.cols : b.rows, a_is_km ? a.rows : a.cols};
+  const std::int64_t kb = b_is_kn ? b.rows : b.cols;
+  if (kb != p.k) {
+    fail("b: expected an inner dimension of " + std::to_string(p.k) + ", as a has in layout " + name_of(layout) +
+         ", got " + std::to_string(kb));
+  }
+  return p;
+}
+
 /// Throws Error(invalid_argument) if an operand of a product, which has elements, is null or its rows overlap.
 template <class T>
 void check_operand(const char* op, const char* name, const MatrixOf<T>& m) {
@@ -229,11 +258,15 @@ void check_operand(const char* op, const char* name, const MatrixOf<T>& m) {
   }
 }
 
-/// Throws Error(invalid_argument) if a row of a matrix does not fit its pitch (one made for other tiles, or too
-/// narrow), or if a port that cannot be absent is. A call of no rows or columns reads and writes nothing.
+/// Throws Error(invalid_argument) if M or N is below 0, if a row of a matrix does not fit its pitch (one made for other
+/// tiles, or too narrow), or if a port that cannot be absent is. A call of no rows or columns reads and writes nothing.
 template <class P>
 void check_ports(const char* op, const P& program, const Extents& extents) {
-  if (extents.m <= 0 || extents.n <= 0) return;
+  if (extents.m < 0 || extents.n < 0) {
+    throw Error(Status::invalid_argument, std::string(op) + ": M, N: expected sizes of at least 0, got " +
+                                              std::to_string(extents.m) + ", " + std::to_string(extents.n));
+  }
+  if (extents.m == 0 || extents.n == 0) return;
   for_each_port(program, [&](const auto& port) {
     const auto fail = [&](const std::string& expected, const std::string& got) {
       throw Error(Status::invalid_argument, std::string(op) + ": program: expected a " + expected + ", got " + got);

@@ -352,6 +352,27 @@ std::string error_of(const F& call) {
   return "";
 }
 
+TEST(Gemm, OfAProgramNamesWhichSizeIsBelowZeroAndAnUnknownLayout) {
+  float x[4] = {};
+  const auto error = [&](std::int64_t m, std::int64_t n, std::int64_t k, coda::Layout layout = coda::Layout::nt) {
+    return error_of([&] { coda::gemm(MatrixOf<float>(x, m, k), MatrixOf<float>(x, n, k), Double{}, layout); });
+  };
+  EXPECT_EQ(error(0, 2, 2), "");
+  EXPECT_EQ(error(-1, 2, 2), "gemm: a: expected sizes of at least 0, got (-1, 2)");
+  EXPECT_EQ(error(2, -3, 2), "gemm: b: expected sizes of at least 0, got (-3, 2)");
+  EXPECT_EQ(error(2, 2, -1), "gemm: a: expected sizes of at least 0, got (2, -1)");
+  EXPECT_EQ(error(2, 2, 2, static_cast<coda::Layout>(7)), "gemm: layout: expected nt, nn or tn, got 7");
+}
+
+TEST(Apply, NamesSizesBelowZero) {
+  const auto error = [](std::int64_t m, std::int64_t n) {
+    return error_of([&] { cpu::apply<float>(m, n, Double{}); });
+  };
+  EXPECT_EQ(error(0, 5), "");
+  EXPECT_EQ(error(-1, 5), "apply: M, N: expected sizes of at least 0, got -1, 5");
+  EXPECT_EQ(error(5, -2), "apply: M, N: expected sizes of at least 0, got 5, -2");
+}
+
 TEST(Program, WithHeadsNamesOneEvenWidthOfThem) {
   const auto error = [](int mean, int rope) {
     return error_of([&] { cpu::apply<float>(1, 8, Heads{{.head_dim = mean}, {.head_dim = rope}}); });

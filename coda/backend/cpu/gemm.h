@@ -97,24 +97,17 @@ GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n,
 /// accumulated in float (double for double). K = 0 gives a product of zeros; M = 0 or N = 0 does nothing.
 /// Results are bitwise the same for any number of threads. The last, smaller tile, up to 512 rows, fewer than 32 tiles,
 /// or (layout tn) an M on the other side of 2 N may take another of oneDNN's kernels, so a row's last bits may depend
-/// on M, never on what the other rows hold. Throws Error(invalid_argument) if the shapes do not fit each other, if rows
-/// of an operand, or of a matrix that a port reads or writes, do not fit its pitch, and if an operand is null;
-/// Error(device_error) if memory runs out. They name `op`. What else a port points to is taken as it is (the checked
-/// calls of coda/ops look at all of it). Outputs must not overlap inputs that other tiles still read: a residual may be
-/// overwritten in place, an operand of the product may not.
+/// on M, never on what the other rows hold. Throws Error(invalid_argument) if a size is below 0 or they do not fit each
+/// other, if rows of an operand, or of a matrix that a port reads or writes, do not fit its pitch, and if an operand is
+/// null; Error(device_error) if memory runs out. They name `op`. What else a port points to is taken as it is (the
+/// checked calls of coda/ops look at all of it). Outputs must not overlap inputs that other tiles still read: a
+/// residual may be overwritten in place, an operand of the product may not.
 template <class T, class U, Program P>
 void gemm(MatrixOf<T> a, MatrixOf<U> b, const P& program, Layout layout = Layout::nt, const char* op = "gemm") {
   static_assert(is_real<T> && std::is_same_v<std::remove_const_t<T>, std::remove_const_t<U>>,
                 "coda: gemm takes two matrices of bf16, of fp16, of float or of double");
   using Acc = acc_t<T>;
-  const bool a_is_km = layout == Layout::tn, b_is_kn = layout != Layout::nt;
-  const std::int64_t m = a_is_km ? a.cols : a.rows, k = a_is_km ? a.rows : a.cols;
-  const std::int64_t n = b_is_kn ? b.cols : b.rows, kb = b_is_kn ? b.rows : b.cols;
-  if (k != kb) {
-    throw Error(Status::invalid_argument, std::string(op) + ": b: expected an inner dimension of " + std::to_string(k) +
-                                              ", as a has in layout " + name_of(layout) + ", got " +
-                                              std::to_string(kb));
-  }
+  const auto [m, n, k] = product_size(op, a, b, layout);
   if (m > 0 && n > 0 && k > 0) check_operand(op, "a", a), check_operand(op, "b", b);
   detail::run(detail::describe<Acc>(op, layout, m, n, k, a, b, program));
 }

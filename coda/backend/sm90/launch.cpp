@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "coda/backend/sm90/driver.h"
+#include "coda/epilogue/program.h"
 
 namespace coda::sm90::detail {
 
@@ -89,14 +90,8 @@ cudaError_t launch_loaded(cudaFunction_t function, cudaStream_t stream, const Bl
 }
 
 Call describe(const char* op, const ConstMatrix& a, const ConstMatrix& b, Layout layout) {
-  const bool a_is_km = layout == Layout::tn, b_is_kn = layout != Layout::nt;
-  const Call call{op, a_is_km ? a.cols : a.rows, b_is_kn ? b.cols : b.rows, a_is_km ? a.rows : a.cols, layout};
-  const std::int64_t depth = b_is_kn ? b.rows : b.cols;
-  if (depth != call.k) {
-    call.fail(Status::invalid_argument,
-              "b: expected an inner dimension of " + std::to_string(call.k) + ", got " + std::to_string(depth));
-  }
-  return call;
+  const auto [m, n, k] = product_size(op, a, b, layout);
+  return {op, m, n, k, layout};
 }
 
 }  // namespace coda::sm90::detail

@@ -79,7 +79,7 @@ cudaError_t launch_loaded(cudaFunction_t function, cudaStream_t stream, const Bl
 /// runtime that needs one, and a call of the driver is none; where this fails, that call tells of it.
 void ensure_context();
 
-/// Rows and columns of the product, from its operands; throws Error(invalid_argument) if they do not fit.
+/// The product of these operands; throws Error(invalid_argument) as `product_size` does.
 Call describe(const char* op, const ConstMatrix& a, const ConstMatrix& b, Layout layout);
 
 }  // namespace coda::sm90::detail
