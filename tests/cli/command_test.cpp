@@ -321,6 +321,13 @@ TEST(CodaVerify, EveryProgramPassesInEveryType) {
   }
 }
 
+TEST(CodaVerify, TinyShapesWhoseExactGradientsWouldBeZeroPass) {
+  for (const char* seed : {"1", "2", "3"}) {
+    const json j = json_of({"verify", "--all", "--json", "--shape", "1x1x1,2x2x2,1x8x8", "--seed", seed});
+    for (const json& row : j.at("rows")) EXPECT_NE(row.at("verdict"), "FAILED") << row;
+  }
+}
+
 TEST(CodaVerify, TableNamesProgramAndTotal) {
   const CommandResult r = run_coda({"verify", "gemm_rms_swiglu", "--shape", "40x32x24", "--layout", "nt,nn,tn"});
   EXPECT_EQ(r.status, 0) << r.err;

@@ -113,5 +113,15 @@ TEST(Verdict, Fp32StatisticOfASixteenBitProgramIsHeldToTheChain) {
   EXPECT_FALSE(judge("sum", s.out, s.ref, s.chain, DType::fp32, DType::bf16).passed());
 }
 
+TEST(Verdict, LoneFp32StatisticOfASixteenBitProgramMayBeOneOfItsUnitsOff) {
+  Sample s = sample(1, 1, DType::fp32);
+  s.chain = s.ref;  // the chain was lucky
+  s.out.v[0] = s.ref.v[0] * (1 + 1.0 / 256);
+  EXPECT_TRUE(judge("sum", s.out, s.ref, s.chain, DType::fp32, DType::bf16).passed());
+  EXPECT_FALSE(judge("sum", s.out, s.ref, s.chain, DType::fp32, DType::fp16).passed());
+  s.out.v[0] = s.ref.v[0] * (1 + 1.0 / 32);
+  EXPECT_FALSE(judge("sum", s.out, s.ref, s.chain, DType::fp32, DType::bf16).passed());
+}
+
 }  // namespace
 }  // namespace coda::cli
