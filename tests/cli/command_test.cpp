@@ -157,7 +157,7 @@ TEST(CodaExplain, JsonTellsTheChoice) {
   EXPECT_HAS(odd.at("why").get<std::string>(), "multiples of 8");
   EXPECT_FALSE(odd.contains("config"));
   const json heads =
-      json_of({"info", "--explain", "gemm_rms_rope", "4096", "4096", "4096", "--head-dim", "80", "--json"});
+      json_of({"info", "--explain", "gemm_rms_rope", "4096", "4080", "4096", "--head-dim", "80", "--json"});
   EXPECT_EQ(heads.at("way"), "unfused");
 }
 
@@ -177,6 +177,10 @@ TEST(CodaExplain, WrongQuestionsAreRefused) {
   for (const char* name : {"gemm_rms_reglu", "gemm_rms_qknorm_rope"})
     expect_usage_error({"info", "--explain", name, "8", "9", "8"}, {"--explain", "even N", name, "9"});
   expect_usage_error({"info", "--explain", "gemm_rms_rope", "8", "8", "8", "--head-dim", "63"}, {"--head-dim", "63"});
+  expect_usage_error({"info", "--explain", "gemm_rms_rope", "8", "96", "8", "--head-dim", "64"},
+                     {"--explain: expected an N of whole heads of --head-dim 64 columns, got 96"});
+  expect_usage_error({"info", "--explain", "gemm_rms_swiglu", "8", "64", "8", "--head-dim", "64"},
+                     {"--head-dim: expected none for gemm_rms_swiglu, which has no heads, got 64"});
   for (const char* side : {"x", "0", "-1", "8x", "99999999999999999999"})
     expect_usage_error({"info", "--explain", "gemm", "8", side, "8"},
                        {"--explain: expected a size from 1 to", "got `" + std::string(side) + "`"});
