@@ -127,11 +127,28 @@ void train(Arguments& args) {
   if (result.step > before || validates) require_finite(result, validates);
 }
 
+/// What is wrong with a field of the options, by the option that it is from.
+CLI::ValidationError by_option(const Error& error, bool derived_head_dim) {
+  const std::string what = error.what();  // who: field: expected ..., got ...
+  const std::size_t end = what.find(": ", what.find(": ") + 2);
+  const std::string field = what.substr(0, end);
+  const auto is = [&](const char* name) { return field == name; };
+  std::string option = "--" + field.substr(field.find(": ") + 2);
+  std::replace(option.begin(), option.end(), '_', '-');
+  if (is("train: rate")) option = "--lr";
+  if (is("train: rate_floor")) option = "--lr-floor";
+  if (is("compare: steps")) option = "--compare-unfused";
+  if (is("model config: max_positions")) option = "--seq";
+  if (is("model config: head_dim") && derived_head_dim) option = "--hidden / --heads";
+  return CLI::ValidationError(option, what.substr(end + 2));
+}
+
 void run(Arguments args) {
   set_threads(args.threads);
   if (args.quiet) args.run.progress.mode = nn::ProgressOptions::Mode::off;
   args.train.model.dtype = parse_dtype(args.dtype);
-  if (args.train.model.head_dim == 0 && args.train.model.heads > 0) {
+  const bool derived_head_dim = args.train.model.head_dim == 0 && args.train.model.heads > 0;
+  if (derived_head_dim) {
     args.train.model.head_dim = args.train.model.hidden / args.train.model.heads;
   }
   args.train.model.max_positions = args.train.seq;
@@ -143,7 +160,7 @@ void run(Arguments args) {
       if (args.compare > 0) comparison.checked();
       else args.train.check();
     } catch (const Error& error) {
-      throw CLI::ValidationError(error.what());
+      throw by_option(error, derived_head_dim);
     }
   }
   if (args.compare > 0) {
@@ -182,7 +199,6 @@ void add_train(CLI::App& app) {
     fixed.push_back(command->add_option(name, value, help)->capture_default_str()->group("Model and training"));
     using Value = std::remove_reference_t<decltype(value)>;
     if constexpr (std::is_integral_v<Value>) fixed.back()->transform(whole<Value>(0));
-    if constexpr (std::is_floating_point_v<Value>) fixed.back()->check(at_least(name == "--lr-floor" ? -1 : 0));
     return fixed.back();
   };
   command->add_option("--data", t.data, "Text file; its bytes are the tokens");
@@ -213,7 +229,7 @@ void add_train(CLI::App& app) {
   option("--lr-floor", t.rate_floor, "Learning rate at the end of the cosine; -1: a tenth of --lr");
   option("--warmup", t.warmup, "Steps of linear warm-up, at most a quarter of the run");
   option("--weight-decay", t.adamw.weight_decay, "AdamW's, on matrices only");
-  option("--clip", t.adamw.clip_norm, "Largest norm of the gradient; 0: no limit");
+  option("--clip", t.adamw.clip_norm, "Largest norm of the gradient; 0: no limit")->check(at_least(0));
   option("--validation", t.validation, "Part of the text, from its end, to validate on");
   option("--validate-every", t.validate_every, "Steps between validations; 0: only at the end");
   option("--seed", t.seed, "Of the weights and the order of the data");

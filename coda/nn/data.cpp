@@ -76,9 +76,11 @@ void TextData::check(const std::string& what) {
   split_ = size - held_out;
   const std::int64_t needed = options_.seq + 1;  // a sequence and the token after it
   const auto least = fmt::format("at least {} bytes (a sequence of {} and the next one)", needed, options_.seq);
-  require(split_ >= needed, what.c_str(), least + " to train on", split_);
-  require(held_out == 0 || held_out >= needed, what.c_str(),
-          fmt::format("{} to validate on, {} of the text", least, options_.validation), held_out);
+  const auto of_all = [&](std::int64_t part) {
+    return fmt::format("{} of {}: {} of the text is held out to validate on", part, size, options_.validation);
+  };
+  require(split_ >= needed, what.c_str(), least + " to train on", of_all(split_));
+  require(held_out == 0 || held_out >= needed, what.c_str(), least + " to validate on, or none", of_all(held_out));
 }
 
 Batch TextData::gather(std::span<const std::uint8_t> part, std::span<const std::int64_t> starts) const {

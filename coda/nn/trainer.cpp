@@ -88,7 +88,8 @@ void TrainOptions::check() const {
   require(rate > 0 && rate <= most, "rate", "a positive number that fp32 has", rate);
   require(adamw.weight_decay >= 0 && adamw.weight_decay <= most, "weight_decay", "a number of at least 0 that fp32 has",
           adamw.weight_decay);
-  require(rate_floor >= 0 && rate_floor <= rate, "rate_floor", "a number from 0 to the rate", rate_floor);
+  require(rate_floor >= 0 && rate_floor <= rate, "rate_floor",
+          fmt::format("a number from 0 to the rate, {}", rate).c_str(), rate_floor);
   require(warmup >= 0, "warmup", "at least 0", warmup);
   require(validate_every >= 0, "validate_every", "at least 0 (0: only at the end)", validate_every);
   require(model.vocab >= 256, "vocab", "at least 256, one token for each byte", model.vocab);

@@ -270,14 +270,17 @@ TEST_F(TrainCommand, BadTextsAreErrors) {
   scratch.write("empty.txt", "");
   expect_failure(1, "train --data " + path("empty.txt") + rest, {"empty.txt", "an empty file"});
   scratch.write("short.txt", "a few words");
-  expect_failure(1, "train --data " + path("short.txt") + rest, {"short.txt", "at least 33 bytes", "32"});
+  expect_failure(1, "train --data " + path("short.txt") + rest,
+                 {"short.txt", "at least 33 bytes", "to train on, got 10 of 11: 0.02 of the text is held out"});
+  scratch.write("short.txt", text(100));
+  expect_failure(1, "train --data " + path("short.txt") + rest, {"short.txt", "to validate on, or none, got 3 of"});
   expect_failure(1, "train --data " + scratch.path().string() + rest, {"expected a regular file"});
 }
 
 TEST_F(TrainCommand, PathsThatAreNotUtf8AreRefusedOrShown) {
   scratch.write("b\xffook.txt", text(9000));
   expect_failure(2, "train --data " + path("b\xffook.txt") + model() + "--steps 2 --out " + path("out"),
-                 {"train: data: expected a path in UTF-8", "ook.txt"});
+                 {"--data: expected a path in UTF-8", "ook.txt"});
   EXPECT_FALSE(std::filesystem::exists(scratch / "out"));
   const Result r = coda("train" + data() + model() + "--steps 2 --json --out " + path("o\xffut"));
   EXPECT_EQ(r.status, 0) << r.error;
@@ -295,8 +298,10 @@ TEST_F(TrainCommand, BadArgumentsAreErrors) {
   expect_failure(2, "train" + data() + model() + "--out " + path("out"), {"--steps", "--minutes"});
   expect_failure(2, "train --resume --seed 3 --out " + path("out"), {"--seed", "--resume"});
   expect_failure(2, "train" + data() + " --dtype fp8 --steps 2 --out " + path("out"), {"--dtype", "fp8"});
-  expect_failure(2, "train" + data() + " --kv-heads 3 --steps 2 --out " + path("out"), {"kv_heads", "got 3"});
-  expect_failure(2, "train" + data() + " --kv-heads 3 --compare-unfused 2", {"kv_heads", "got 3"});
+  expect_failure(2, "train" + data() + " --kv-heads 3 --steps 2 --out " + path("out"),
+                 {"--kv-heads: expected a divisor of heads", "got 3"});
+  expect_failure(2, "train" + data() + " --kv-heads 3 --compare-unfused 2",
+                 {"--kv-heads: expected a divisor of heads", "got 3"});
   for (const char* minutes : {"-1", "nan", "inf"}) {
     expect_failure(2, "train" + data() + model() + "--out " + path("out") + " --minutes " + minutes,
                    {"--minutes", "expected a number of at least 0", minutes});
@@ -308,13 +313,22 @@ TEST_F(TrainCommand, BadArgumentsAreErrors) {
     expect_failure(2, "train" + data() + " --compare-unfused 2 " + other + " 2", {"--compare-unfused", other});
   }
   expect_failure(2, "generate " + data() + " --top-p 0", {"--top-p", "above 0", "got `0`"});
-  expect_failure(2, "train" + data() + " --steps 1 --compare-unfused 2", {"steps", "from 1 to the run's 1", "got 2"});
-  expect_failure(2, "train" + data() + " --validation 1", {"validation", "below 1", "got 1"});
-  expect_failure(2, "train" + data() + " --lr 1e300", {"rate", "fp32", "1e+300"});
-  expect_failure(2, "train" + data() + " --weight-decay 1e300", {"weight_decay", "fp32", "1e+300"});
+  expect_failure(2, "train" + data() + " --steps 1 --compare-unfused 2",
+                 {"--compare-unfused: expected a number from 1 to the run's 1, got 2"});
+  expect_failure(2, "train" + data() + " --validation 1", {"--validation", "below 1", "got 1"});
+  expect_failure(2, "train" + data() + " --lr 1e300", {"--lr: expected a positive number that fp32 has, got 1e+300"});
+  for (const char* rate : {"0", "-1", "nan"}) {
+    expect_failure(2, "train" + data() + " --lr " + rate,
+                   {"--lr: expected a positive number that fp32 has, got ", rate});
+  }
+  expect_failure(2, "train" + data() + " --weight-decay 1e300", {"--weight-decay: expected", "fp32", "1e+300"});
   expect_failure(2, "train" + data() + " --compare-unfused 0", {"--compare-unfused", "from 1 to", "`0`"});
   expect_failure(2, "train" + data() + model() + "--steps 2 --lr-floor -0.5 --out " + path("out"),
-                 {"rate_floor", "got -0.5"});
+                 {"--lr-floor: expected a number from 0 to the rate, 0.001, got -0.5"});
+  expect_failure(2, "train" + data() + " --heads 0", {"--heads: expected an integer from 1 to 2^31 - 1, got 0"});
+  expect_failure(2, "train" + data() + " --hidden 384 --heads 128",
+                 {"--hidden / --heads: expected an even number (rotary pairs) up to 512, got 3"});
+  expect_failure(2, "train" + data() + " --seq 0", {"--seq: expected an integer from 1", "got 0"});
   expect_failure(1, "train --resume --out " + path("nowhere"), {"nowhere", "training.safetensors"});
   expect_failure(2, "generate", {"checkpoint"});
   expect_failure(2, "generate -n -1 " + path("nowhere"), {"--tokens: expected a whole number from 0 to", "`-1`"});
@@ -357,7 +371,7 @@ TEST_F(TrainCommand, AModelThatCannotRunLeavesTheOldCheckpoint) {
   ASSERT_EQ(coda("train" + data() + model() + "--steps 2 --out " + path("out")).status, 0);
   const std::string before = slurp(scratch / "out" / "model.safetensors");
   expect_failure(2, "train" + data() + model() + "--steps 2 --head-dim 600 --out " + path("out"),
-                 {"head_dim", "up to 512", "got 600"});
+                 {"--head-dim", "up to 512", "got 600"});
   EXPECT_TRUE(slurp(scratch / "out" / "model.safetensors") == before);
 }
 
