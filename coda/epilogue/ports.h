@@ -127,6 +127,7 @@ struct AbsMax {
 template <class Op, class Acc = float>
 struct ReduceN {
   using op = Op;
+  using accumulator = Acc;
   Acc* data = nullptr;
   std::int64_t pitch = 0;
   mutable Acc reg[kRowsPerThread] = {};
@@ -139,6 +140,7 @@ struct ReduceN {
 template <class Op, class Acc = float>
 struct ReduceM {
   using op = Op;
+  using accumulator = Acc;
   Acc* data = nullptr;
   std::int64_t pitch = 0;
 
@@ -164,6 +166,7 @@ std::int64_t common_pitch(const char* what, const MatrixOf<Acc>& first, const Ma
 /// mean[m, t] and m2[m, t]. Sums of x and x^2 would lose a variance much smaller than the mean squared.
 template <class Acc = float>
 struct MomentsN {
+  using accumulator = Acc;
   Acc* mean = nullptr;
   Acc* m2 = nullptr;
   std::int64_t pitch = 0;
@@ -177,6 +180,7 @@ struct MomentsN {
 /// Online (max, sum of exp(x - max)) of each row inside each tile (Milakov and Gimelshein, arXiv 1805.02867).
 template <class Acc = float>
 struct OnlineLse {
+  using accumulator = Acc;
   Acc* max = nullptr;
   Acc* sum = nullptr;
   std::int64_t pitch = 0;
@@ -225,6 +229,7 @@ struct GatherLoad {
 /// matrix. Rows whose index is elsewhere are not written.
 template <class Acc = float>
 struct TargetSelect {
+  using accumulator = Acc;
   IndexVector index = {};
   Acc* data = nullptr;
   std::int64_t first_column = 0;
@@ -269,6 +274,7 @@ inline constexpr int kHeadSlots = 2;
 /// of head_dim. A program with two of them gives them different slots.
 template <class Acc = float, int Slot = 0>
 struct HeadMean {
+  using accumulator = Acc;
   static_assert(Slot >= 0 && Slot < kHeadSlots, "coda: the slot of a HeadMean is 0 or 1");
   std::int64_t columns = 0;
   int head_dim = 0;

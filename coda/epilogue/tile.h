@@ -25,9 +25,17 @@ struct Storable<RowVector<T, W>> : std::bool_constant<!std::is_const_v<T>> {
   static constexpr Width width = W;
 };
 
+/// Whether a port folds in another type than the program computes in.
+template <class P, class S>
+inline constexpr bool kInAnotherPrecision = false;
+template <class P, class S>
+  requires requires { typename P::accumulator; }
+inline constexpr bool kInAnotherPrecision<P, S> = !std::is_same_v<typename P::accumulator, S>;
+
 }  // namespace detail
 
-/// `Same` is the fragment type of the accumulator: Fragment<S, Count>.
+/// `Same` is the fragment type of the accumulator: Fragment<S, Count>; the backend names its element type
+/// `accumulator`.
 template <class Backend, class Same>
 class Tile {
  public:
@@ -75,7 +83,11 @@ class Tile {
   template <class P, class V>
   CODA_FN void reduce(const P& port, const V& value) const {
     static_assert(AnyFragment<V>, "coda: tile.reduce takes a fragment: load the port first, with tile.load(port)");
-    if constexpr (AnyFragment<V>) {
+    constexpr bool other = detail::kInAnotherPrecision<P, typename Backend::accumulator>;
+    static_assert(!other,
+                  "coda: tile.reduce: the port folds in another type than the program computes in: on matrices "
+                  "of double declare it with double, as ReduceN<Sum, double>, on others with float");
+    if constexpr (AnyFragment<V> && !other) {
       static_assert(
           requires(const Backend& b) { b.reduce_port(port, value); },
           "coda: tile.reduce takes a ReduceN, ReduceM, MomentsN, OnlineLse, TargetSelect or HeadMean, and a "

@@ -1,4 +1,4 @@
-// expect: coda: tile.reduce takes a ReduceN, ReduceM, MomentsN, OnlineLse, TargetSelect or HeadMean
+// expect: coda: tile.reduce: the port folds in another type than the program computes in
 #include "coda/backend/cpu/gemm.h"
 
 struct Program {

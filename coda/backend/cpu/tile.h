@@ -33,6 +33,7 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
  public:
   using Base = Tile<CpuTile<Acc>, CpuFragment<Acc>>;
   using scalar = typename Base::scalar;
+  using accumulator = Acc;
   template <Width W>
   using fragment = typename Base::template fragment<W>;
   static constexpr int kL = kLanes<Acc>;

@@ -178,6 +178,7 @@ template <class Program, class G, int Patches, PortMask Absent = 0, bool Carries
 class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Accumulator> {
  public:
   using Base = Tile<Sm90Tile, Accumulator>;
+  using accumulator = float;
   template <Width W>
   using fragment = typename Base::template fragment<W>;
 
