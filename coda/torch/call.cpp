@@ -28,6 +28,27 @@ std::optional<coda_dtype> dtype_of(std::int32_t torch_dtype) {
   return std::nullopt;
 }
 
+/// PyTorch's name of a dtype that we have not.
+std::string name_of_other(std::int32_t torch_dtype) {
+  static const std::array<std::pair<std::int32_t, const char*>, 11> others = {{
+      {aoti_torch_dtype_bool(), "bool"},
+      {aoti_torch_dtype_uint8(), "uint8"},
+      {aoti_torch_dtype_uint16(), "uint16"},
+      {aoti_torch_dtype_uint32(), "uint32"},
+      {aoti_torch_dtype_uint64(), "uint64"},
+      {aoti_torch_dtype_int8(), "int8"},
+      {aoti_torch_dtype_int16(), "int16"},
+      {aoti_torch_dtype_float8_e4m3fn(), "float8_e4m3fn"},
+      {aoti_torch_dtype_float8_e5m2(), "float8_e5m2"},
+      {aoti_torch_dtype_complex64(), "complex64"},
+      {aoti_torch_dtype_complex128(), "complex128"},
+  }};
+  for (const auto& [other, name] : others) {
+    if (other == torch_dtype) return name;
+  }
+  return "another one";
+}
+
 std::string name_of(std::int32_t device_type, std::int32_t device_index) {
   if (device_type == aoti_torch_device_type_cpu()) return "cpu";
   if (device_type == aoti_torch_device_type_cuda()) return "cuda:" + std::to_string(device_index);
@@ -99,7 +120,10 @@ bool Call::dtype_and_device_of(const char* name, AtenTensorHandle tensor, coda_d
     return wrong(name, "expected a tensor with a dtype and a device"), false;
   }
   const auto known = dtype_of(torch_dtype);
-  if (!known) return wrong(name, "expected dtype bf16, fp16, fp32, fp64, int32 or int64, got another one"), false;
+  if (!known) {
+    wrong(name, "expected dtype bf16, fp16, fp32, fp64, int32 or int64, got " + name_of_other(torch_dtype));
+    return false;
+  }
   dtype = *known;
   if (!first_) {
     first_ = name, device_type_ = type, device_index_ = index;

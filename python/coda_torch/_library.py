@@ -20,6 +20,20 @@ def load() -> None:
     torch.ops.load_library(path)
 
 
+def _refuse_meta(operator: torch._ops.OpOverload, arguments: tuple) -> None:
+    """A tensor without memory among others: PyTorch would run what stands for the operator while it is traced, which
+    computes nothing."""
+    names = [argument.name for argument in operator._schema.arguments]
+    given = [(name, tensor) for name, tensor in zip(names, arguments, strict=True) if isinstance(tensor, torch.Tensor)]
+    first, leader = given[0]
+    for name, tensor in given:
+        if (tensor.device.type == "meta") != (leader.device.type == "meta"):
+            raise RuntimeError(
+                f"{operator.name().removeprefix('coda::')}: {name}: expected a tensor on {leader.device} as {first}, "
+                f"got one on {tensor.device}"
+            )
+
+
 def call(operator: torch._ops.OpOverload, arguments: tuple, written: tuple[torch.Tensor | None, ...]) -> None:
     """Runs an operator, and keeps autograd's books as PyTorch's own operators with an `out` do."""
     if torch.is_grad_enabled():
@@ -29,6 +43,8 @@ def call(operator: torch._ops.OpOverload, arguments: tuple, written: tuple[torch
                     f"{operator.name().removeprefix('coda::')}: expected tensors that require no gradient, or "
                     "torch.no_grad(), since autograd does not see this call; got one that requires a gradient"
                 )
+    if any(getattr(argument, "is_meta", False) for argument in arguments):
+        _refuse_meta(operator, arguments)
     operator(*arguments)
     if torch.compiler.is_compiling():  # which follows what is written by itself
         return

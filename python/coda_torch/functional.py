@@ -97,6 +97,14 @@ def _stat(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def _given(operation: str, **tensors: Tensor | None) -> None:
+    """Refuses what is no tensor, before it is asked for its shape."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            got = "none" if tensor is None else type(tensor).__name__
+            raise RuntimeError(f"{operation}: {name}: expected a tensor, got {got}")
+
+
 def _recorded(*tensors: Tensor | None) -> bool:
     """Whether autograd will want gradients."""
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
@@ -255,6 +263,7 @@ def block_pre(
 
     table (V, H), token (M). A token outside of [0, V) is an error on the CPU, and a row of NaN on a GPU.
     """
+    _given("block_pre", token=token, table=table, next_qkv=next[1])
     token = token.contiguous()
     if _recorded(table, *next):
         return _BlockPre.apply(table, *next, token, heads, eps, head_eps)
@@ -367,6 +376,7 @@ def block(
     head_eps: float = 1e-6,
 ) -> tuple[Tensor, Tensor]:
     """From attention's output (M, Q) and the residual stream x (M, H) to the next layer's x (M, H) and qkv (M, W)."""
+    _given("block", attended=attended, x=x, weights_gate_up=weights[2], next_qkv=next[1])
     attended, x = attended.contiguous(), x.contiguous()
     if _recorded(attended, x, *weights, *next):
         return _Block.apply(attended, x, *weights, *next, heads, function, eps, head_eps)
@@ -511,9 +521,15 @@ class _BlockPostLoss(torch.autograd.Function):
         else:
             dloss = torch.full_like(rstd, factor)
         needed = ctx.needs_input_grad[:8]
-        loss, gradients = _block_post_backward(
-            attended, weights, head, target, function, options, logit_rows, kept, dloss, needed, True
-        )
+        try:
+            loss, gradients = _block_post_backward(
+                attended, weights, head, target, function, options, logit_rows, kept, dloss, needed, True
+            )
+        except RuntimeError as error:
+            backward, said = "block_post_backward: ", str(error)
+            if not said.startswith(backward):
+                raise
+            raise RuntimeError("block_post: " + said[len(backward) :]) from None  # which is what was called
         ctx.save_for_backward(*gradients)
         return factor * _reduced(loss, target, options.ignore_index, reduction)
 
@@ -564,6 +580,11 @@ def block_post(
     again. At most `logit_rows` rows of logits are held, with 0 as many as fill 2 GiB on a GPU and 512 MiB on the CPU.
     """
     _check_reduction("block_post", reduction)
+    _given("block_post", attended=attended, x=x, weights_gate_up=weights[2], target=target)
+    if logit_rows < 0:  # which is the backward's
+        raise RuntimeError(
+            f"block_post: logit_rows: expected a number of rows, or 0 for the library's choice, got {logit_rows}"
+        )
     options = _Loss(scale, cap, label_smoothing, z_loss, ignore_index)
     attended, x, target = attended.contiguous(), x.contiguous(), target.contiguous()
     if not _recorded(attended, x, *weights, *head):
@@ -587,6 +608,7 @@ def block_post_logits(
     eps: float = 1e-5,
 ) -> Tensor:
     """The last layer and its logits (M, V). Not differentiated."""
+    _given("block_post", attended=attended, x=x, weights_gate_up=weights[2], head_head=head[1])
     options = _Loss(1.0, 0.0, 0.0, 0.0, -100)
     attended, x = attended.contiguous(), x.contiguous()
     h, rstd, _, _ = _block_post(attended, x, weights, head, None, function, eps, options, False, False)
@@ -644,6 +666,9 @@ def linear_cross_entropy(
     """Cross-entropy of the logits a weight^T against target (M), without (M, V) logits; a (M, K), weight (V, K). Options
     and result as in block_post. The backward computes the logits again, `chunk` columns at a time."""
     _check_reduction("linear_cross_entropy", reduction)
+    _given("linear_cross_entropy", a=a, weight=weight, target=target)
+    if chunk <= 0:  # which is the backward's
+        raise RuntimeError(f"linear_cross_entropy: chunk: expected a number of columns above 0, got {chunk}")
     options = _Loss(scale, cap, label_smoothing, z_loss, ignore_index)
     target = target.contiguous()
     rows = _LinearCrossEntropy.apply(a.contiguous(), weight, target, options, chunk)

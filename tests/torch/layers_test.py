@@ -200,6 +200,46 @@ class InFp64(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "block_post: expected one backward .*reduction='none' allows it"):
             loss.backward()
 
+    def test_what_is_wrong_is_told_by_the_function_that_was_called(self):
+        case = Case(torch.float32, "cpu", tokens=(2, 6))
+        attended, x = torch.randn(2, 6, 64, requires_grad=True), torch.randn(2, 6, 48)
+        post = {"attended": attended, "x": x, "weights": case.layers[1], "head": case.head, "target": case.target}
+        block_of = {"weights": case.layers[0], "next": case.qkv[1], "heads": case.heads}
+        pre = {"token": case.token, "table": case.table, "next": case.qkv[0], "heads": case.heads}
+        loss = {"a": x, "weight": case.head.head, "target": case.target}
+        none = "expected a tensor, got none"
+        index = "expected dtype bf16, fp16, fp32, fp64, int32 or int64, got"
+        above = case.target.clone()
+        above[1, 1] = 83
+        for function, good, message, wrong in (
+            (block_post, post, r"target: expected values in \[0, 83\) or ignore_index -100, got 83", {"target": above}),
+            (
+                block_post,
+                post,
+                r"options.label_smoothing: expected a number in \[0, 1\), got 2",
+                {"label_smoothing": 2.0},
+            ),
+            (block_post, post, "logit_rows: expected a number of rows, .* got -1", {"logit_rows": -1}),
+            (block_post, post, "logit_rows: .* got -1", {"logit_rows": -1, "reduction": "none"}),
+            (block_post, post, f"target: {none}", {"target": None}),
+            (block_post, post, f"attended: {none}", {"attended": None}),
+            (block_post, post, "x: expected a tensor, got list", {"x": [1.0]}),
+            (block_post, post, f"target: {index} int16", {"target": case.target.short()}),
+            (block, {**post, **block_of}, f"attended: {none}", {"attended": None}),
+            (block, {**post, **block_of}, f"weights_gate_up: {none}", {"weights": BlockWeights(*[None] * 4)}),
+            (block_pre, pre, f"token: {none}", {"token": None}),
+            (block_pre, pre, f"table: {none}", {"table": None}),
+            (block_pre, pre, f"token: {index} uint8", {"token": case.token.to(torch.uint8)}),
+            (linear_cross_entropy, loss, "chunk: expected a number of columns above 0, got 0", {"chunk": 0}),
+            (linear_cross_entropy, loss, f"target: {none}", {"target": None}),
+            (linear_cross_entropy, loss, f"weight: {none}", {"weight": None}),
+        ):
+            given = {**good, **wrong}
+            if function is block:
+                del given["head"], given["target"]
+            with self.subTest(message), self.assertRaisesRegex(RuntimeError, f"^{function.__name__}: {message}"):
+                function(**given)
+
     def test_a_second_derivative_is_refused(self):
         case = Case(torch.float64, "cpu")
         x, target = torch.randn(5, 8, dtype=torch.float64, requires_grad=True), torch.tensor([1, 2, 3, 0, 1])

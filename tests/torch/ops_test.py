@@ -483,12 +483,12 @@ class Refused(Compared):
     def test_what_is_wrong(self):
         good = {"a": normal(4, 6), "b": normal(5, 6), "out": nothing(4, 5), "preact": nothing(4, 5)}
         a, b, out, room = good["a"], good["b"], good["out"], normal(9, 6)
-        another = "expected dtype bf16, fp16, fp32, fp64, int32 or int64, got another one$"
+        another = "expected dtype bf16, fp16, fp32, fp64, int32 or int64, got"
         rows = "expected dense rows at one distance from each other, got strides"
         activations = "identity, silu, gelu_erf, gelu_tanh, relu or relu_squared"
         for message, wrong in (
-            (f"a: {another}", {"a": a.to(torch.float8_e4m3fn)}),
-            (f"c: {another}", {"c": out.to(torch.int8)}),
+            (f"a: {another} float8_e4m3fn$", {"a": a.to(torch.float8_e4m3fn)}),
+            (f"c: {another} int8$", {"c": out.to(torch.int8)}),
             ("a: expected dtype bf16, fp16, fp32 or fp64, got int32$", {"a": a.int()}),
             ("b: expected dtype fp64, got fp32$", {"b": b.float()}),
             (r"out: expected dtype fp64, got fp32$", {"out": out.float()}),
@@ -521,6 +521,19 @@ class Refused(Compared):
         vector = {"lse": normal(4), "dloss": normal(4), "target": torch.arange(4), "da": nothing(4, 6)}
         message = "chunk: expected a number of columns above 0, got 0$"
         self.refuse(ops.linear_cross_entropy_backward, message, a=a, weight=b, chunk=0, **vector)
+
+    def test_tensors_without_memory_among_others(self):
+        a, b, out = normal(4, 6), normal(5, 6), nothing(4, 5)
+        for name, message in (
+            ("a", "b: expected a tensor on meta as a, got one on cpu$"),
+            ("b", "b: expected a tensor on cpu as a, got one on meta$"),
+            ("out", "out: expected a tensor on cpu as a, got one on meta$"),
+        ):
+            given = {"a": a, "b": b, "out": out}
+            given[name] = given[name].to("meta")
+            with self.subTest(name), self.assertRaisesRegex(RuntimeError, f"^gemm: {message}"):
+                ops.gemm(**given)
+        ops.gemm(a=a.to("meta"), b=b.to("meta"), out=out.to("meta"))  # a model's shapes, without its values
 
     def test_missing_tensors(self):
         a, b, x = normal(4, 6), normal(5, 6), nothing(4, 5)
