@@ -25,8 +25,7 @@ DType Check::real(const char* name, DType t) const {
 }
 
 void Check::matrix(const char* name, const ConstMatrix& m, std::int64_t rows, std::int64_t cols, DType t) const {
-  const bool none = !m.data && m.rows == 0 && m.cols == 0;
-  if (none && rows > 0 && cols > 0)
+  if (absent(m) && rows > 0 && cols > 0)
     fail(name, "expected a matrix ({}, {}) of dtype {}, got none", rows, cols, coda::name_of(t));
   if (m.dtype != t) fail(name, "expected dtype {}, got {}", coda::name_of(t), coda::name_of(m.dtype));
   if (m.rows < 0 || m.cols < 0) fail(name, "expected sizes of at least 0, got ({}, {})", m.rows, m.cols);
@@ -47,8 +46,7 @@ void Check::matrix(const char* name, const ConstMatrix& m, std::int64_t rows, st
 }
 
 void Check::vector(const char* name, const ConstVector& v, std::int64_t size, DType t) const {
-  if (!v.data && v.size == 0 && size > 0)
-    fail(name, "expected {} values of dtype {}, got none", size, coda::name_of(t));
+  if (absent(v) && size > 0) fail(name, "expected {} values of dtype {}, got none", size, coda::name_of(t));
   if (v.dtype != t) fail(name, "expected dtype {}, got {}", coda::name_of(t), coda::name_of(v.dtype));
   if (v.size < 0) fail(name, "expected a size of at least 0, got {}", v.size);
   if (v.size != size) fail(name, "expected {} values, got {}", size, v.size);
@@ -72,7 +70,7 @@ void Check::reachable(const char* name, const void* data) const {
 
 void Check::indices(const char* name, const ConstVector& v, std::int64_t size) const {
   if (v.dtype != DType::int32 && v.dtype != DType::int64) {
-    if (!v && v.size == 0) {
+    if (absent(v)) {
       if (size == 0) return;
       fail(name, "expected {} values of dtype int32 or int64, got none", size);
     }
@@ -140,9 +138,8 @@ Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, 
   }
   const bool a_km = layout == Layout::tn, b_kn = layout != Layout::nt;
   // One that was forgotten has neither the other's dtype nor its inner dimension, which would then seem to be wrong.
-  const auto none = [](const ConstMatrix& x) { return !x.data && x.rows == 0 && x.cols == 0; };
   const auto given = [&](const char* name, const ConstMatrix& x, const char* other_name, std::int64_t inner) {
-    if (none(x) && inner > 0) {
+    if (absent(x) && inner > 0) {
       check.fail(name, "expected a matrix with an inner dimension of {}, as {} has in layout {}, got none", inner,
                  other_name, coda::name_of(layout));
     }

@@ -11,6 +11,10 @@
 
 namespace coda::ops {
 
+/// A default-made view, which may mean that an argument was forgotten. An empty one need have no memory either.
+inline bool absent(const ConstMatrix& m) { return !m && m.rows == 0 && m.cols == 0; }
+inline bool absent(const ConstVector& v) { return !v && v.size == 0; }
+
 class Check {
  public:
   explicit Check(const char* operation, const Target& on);
@@ -33,6 +37,14 @@ class Check {
 
   /// The element type of a matrix that decides which program runs: bf16, fp16, fp32 or fp64.
   DType real(const char* name, DType t) const;
+  /// An argument that tells the sizes of others, which would seem to be wrong if it was forgotten. `elements`: of one
+  /// of these, where there may be none.
+  void given(const char* name, const ConstMatrix& m, std::int64_t elements = 1) const {
+    if (elements > 0 && absent(m)) fail(name, "expected a matrix, got none");
+  }
+  void given(const char* name, const ConstVector& v, std::int64_t elements = 1) const {
+    if (elements > 0 && absent(v)) fail(name, "expected a vector, got none");
+  }
   /// A required matrix of this shape and dtype: pointer, alignment and pitch are sane.
   void matrix(const char* name, const ConstMatrix& m, std::int64_t rows, std::int64_t cols, DType t) const;
   void vector(const char* name, const ConstVector& v, std::int64_t size, DType t) const;

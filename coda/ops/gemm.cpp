@@ -63,7 +63,7 @@ void gemm(const Gemm& args) {
   Check check("gemm", args.on);
   const Product p = check_product(check, args.a, args.b, args.layout);
   const bool is_16_bit = size_of(p.t) == 2;
-  const bool forgotten = !args.out && args.out.rows == 0 && args.out.cols == 0 && p.m > 0 && p.n > 0;
+  const bool forgotten = absent(args.out) && p.m > 0 && p.n > 0;
   const DType out = forgotten ? p.t : args.out.dtype;
   if (out != p.t && !(out == DType::fp32 && is_16_bit)) {
     check.fail("out", "expected dtype {}{}, got {}", coda::name_of(p.t), is_16_bit ? " or fp32" : "",

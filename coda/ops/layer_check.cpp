@@ -17,6 +17,7 @@ class LayerCheck {
 
   /// An input that tells dtype and number of tokens.
   void leads(const char* name, const ConstMatrix& m) {
+    check_.given(name, m);
     set_tokens(m.rows, check_.real(name, m.dtype));
     input(name, m, m.cols);
   }
@@ -66,6 +67,7 @@ class LayerCheck {
   // ---- groups
 
   void weights(const BlockWeights& w, std::int64_t attended, Glu function) {
+    check_.given("weights.down", w.down);
     shape_.ffn = w.down.cols;
     weight("weights.out", w.out, shape_.hidden, attended);
     weight("weights.post_norm", w.post_norm, shape_.hidden);
@@ -83,6 +85,7 @@ class LayerCheck {
   }
   void projection(const QkvWeights& w, const Heads& heads, double head_eps, const Target& on) {
     weight("next.input_norm", w.input_norm, shape_.hidden);
+    check_.given("next.qkv", w.qkv);
     weight("next.qkv", w.qkv, w.qkv.rows, shape_.hidden);
     check_heads(check_, on, heads, shape_.tokens, w.qkv.rows, stats());
     shape_.heads = heads;
@@ -112,6 +115,7 @@ class LayerCheck {
   void head(const HeadWeights& w, bool required) {
     weight("head.final_norm", w.final_norm, shape_.hidden);
     if (!w.head && !required) return;
+    check_.given("head.head", w.head);
     shape_.vocabulary = w.head.rows;
     weight("head.head", w.head, shape_.vocabulary, shape_.hidden);
   }
@@ -189,6 +193,7 @@ template <class Args>
 LayerCheck begin_block(Check& check, const Args& args, const char* stream_name, const ConstMatrix& stream) {
   LayerCheck c(check, args.on);
   c.leads("attended", args.attended);
+  check.given(stream_name, stream);
   check.matrix(stream_name, stream, args.attended.rows, stream.cols, args.attended.dtype);
   c.set_hidden(stream_name, stream);
   c.weights(args.weights, args.attended.cols, args.function);
@@ -223,6 +228,7 @@ void block_gradients(LayerCheck& c, const Args& args) {
 
 LayerShape check_layer(Check& check, const BlockPre& args) {
   LayerCheck c(check, args.on);
+  check.given("table", args.table);
   c.set_tokens(args.token.size, check.real("table", args.table.dtype));
   check.matrix("table", args.table, args.table.rows, args.table.cols, args.table.dtype);
   check.operand("table", args.table);

@@ -141,6 +141,7 @@ void gemm_lse(const GemmLse& args) {
 
 void lse_finalize(const LseFinalize& args) {
   Check check("lse_finalize", args.on);
+  check.given("max", args.max, args.lse.size);
   const std::int64_t m = args.max.rows;
   const DType stats = args.max.dtype;
   if (stats != DType::fp32 && stats != DType::fp64) {
@@ -198,6 +199,7 @@ void lse_finalize(const LseFinalize& args) {
 
 void cross_entropy_backward(const CrossEntropyBackward& args) {
   Check check("cross_entropy_backward", args.on);
+  check.given("preact", args.preact, args.dz.rows);
   const std::int64_t m = args.preact.rows, n = args.preact.cols;
   const DType t0 = check.real("preact", args.preact.dtype), stats = stats_of(t0);
   check.matrix("preact", args.preact, m, n, t0);

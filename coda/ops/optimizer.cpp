@@ -10,6 +10,7 @@ namespace coda::ops {
 
 void cast(const Cast& args) {
   Check check("cast", args.on);
+  check.given("in", args.in, args.out.rows);
   const DType from = check.real("in", args.in.dtype), to = check.real("out", args.out.dtype);
   check.matrix("in", args.in, args.in.rows, args.in.cols, from);
   check.matrix("out", args.out, args.in.rows, args.in.cols, to);
@@ -50,6 +51,7 @@ void squared_norm(const SquaredNorm& args) {
 namespace {
 
 void check_adamw(Check& check, const AdamW& args) {
+  check.given("master", args.master, args.gradient.size);
   const DType state = args.master.dtype;
   const std::int64_t size = args.master.size;
   if (state != DType::fp32 && state != DType::fp64) {

@@ -21,6 +21,7 @@ std::int64_t check_heads(Check& check, const Target& on, const Heads& h, std::in
     check.fail("heads", "expected heads of {} columns in all, as many as N, got ({} + {} + {}) * {}", n, h.q, h.k, h.v,
                h.head_dim);
   }
+  check.given("heads.table", h.table);
   check.matrix("heads.table", h.table, h.table.rows, h.head_dim, stats);
   check.operand("heads.table", h.table);
   if (on.backend == Backend::sm90 && reinterpret_cast<std::uintptr_t>(h.table.data) % 8 != 0) {
@@ -146,6 +147,7 @@ void gemm_norm_qknorm_rope(const GemmNormQkNormRope& args) {
 
 void rope_backward(const RopeBackward& args) {
   Check check("rope_backward", args.on);
+  check.given("dy", args.dy, args.dz.rows);
   const std::int64_t m = args.dy.rows, n = args.dy.cols;
   const DType t0 = check.real("dy", args.dy.dtype), stats = stats_of(t0);
   check.matrix("dy", args.dy, m, n, t0);
@@ -172,6 +174,7 @@ void rope_backward(const RopeBackward& args) {
 
 void qknorm_rope_backward(const QkNormRopeBackward& args) {
   Check check("qknorm_rope_backward", args.on);
+  check.given("dy", args.dy, args.dz.rows);
   const std::int64_t m = args.dy.rows, n = args.dy.cols;
   const DType t0 = check.real("dy", args.dy.dtype), stats = stats_of(t0);
   check.matrix("dy", args.dy, m, n, t0);

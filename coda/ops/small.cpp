@@ -7,7 +7,8 @@
 namespace coda::ops {
 namespace {
 
-DType check_stats_dtype(const Check& check, const char* name, const ConstMatrix& m) {
+DType check_stats_dtype(const Check& check, const char* name, const ConstMatrix& m, std::int64_t results = 1) {
+  check.given(name, m, results);
   if (m.dtype != DType::fp32 && m.dtype != DType::fp64) {
     check.fail(name, "expected dtype fp32 or fp64, got {}", coda::name_of(m.dtype));
   }
@@ -72,7 +73,7 @@ void layernorm_finalize(const LayerNormFinalize& args) {
 
 void sum_rows(const SumRows& args) {
   Check check("sum_rows", args.on);
-  const DType stats = check_stats_dtype(check, "partial", args.partial);
+  const DType stats = check_stats_dtype(check, "partial", args.partial, args.out.size);
   check.vector("out", args.out, args.partial.rows, stats);
   check.operand("partial", args.partial);
   check.output("out", args.out);
@@ -89,7 +90,7 @@ void sum_rows(const SumRows& args) {
 
 void sum_columns(const SumColumns& args) {
   Check check("sum_columns", args.on);
-  const DType stats = check_stats_dtype(check, "partial", args.partial);
+  const DType stats = check_stats_dtype(check, "partial", args.partial, args.out.size);
   check.vector("out", args.out, args.partial.cols, stats);
   check_beta(check, args.beta);
   check.operand("partial", args.partial);
@@ -149,8 +150,9 @@ void check_tokens(Check& check, const Target& on, const ConstVector& token, std:
 
 void embedding(const Embedding& args) {
   Check check("embedding", args.on);
-  const bool forgotten = !args.token && args.token.size == 0;  // if x has rows
+  const bool forgotten = absent(args.token);  // if x has rows
   const std::int64_t m = forgotten ? args.x.rows : args.token.size, n = args.table.cols;
+  check.given("table", args.table, args.x.cols);
   const DType t0 = check.real("table", args.table.dtype);
   check.matrix("table", args.table, args.table.rows, n, t0);
   check_tokens(check, args.on, args.token, m, args.table.rows);
@@ -180,6 +182,8 @@ void embedding(const Embedding& args) {
 
 void embedding_backward(const EmbeddingBackward& args) {
   Check check("embedding_backward", args.on);
+  check.given("dx", args.dx, args.token.size);
+  check.given("dtable", args.dtable, args.dx.cols);
   const DType t0 = check.real("dx", args.dx.dtype);
   check.matrix("dx", args.dx, args.dx.rows, args.dx.cols, t0);
   check.matrix("dtable", args.dtable, args.dtable.rows, args.dx.cols, stats_of(t0));

@@ -39,7 +39,7 @@ class BadCalls {
       add(name, "expected shape", [at](Call& x) { --at(x).cols; });
     }
     if (required) add(name, "null pointer", [at](Call& x) { at(x).data = nullptr; });
-    if (required && fixed) add(name, "got none", [at](Call& x) { at(x) = {}; });
+    if (required) add(name, "got none", [at](Call& x) { at(x) = {}; });
     Case c = fresh();
     Call probe = make_(c);
     if (at(probe).rows > 1) {
