@@ -17,7 +17,7 @@ foreach(form IN ITEMS DERIVED BY_HAND)
   # An instruction is a line that begins with a tab and a letter; one with a dot is a directive. Moves, and what
   # computes addresses, are not counted: which registers are saved on the way differs by luck.
   string(REGEX MATCHALL "\n\t[a-z]" lines "${assembly}")
-  string(REGEX MATCHALL "\n\t(v?mov[a-z]*|ld[pr]|st[pr]|addq?|subq?)\t" moves "${assembly}")
+  string(REGEX MATCHALL "\n\t(v?mov[a-z0-9]*|ld[pr]|st[pr]|addq?|subq?)\t" moves "${assembly}")
   list(LENGTH lines all)
   list(LENGTH moves moved)
   math(EXPR ${form} "${all} - ${moved}")
