@@ -121,6 +121,10 @@ void explain(const ExplainArguments& a) {
       j["band"] = x.choice.raster.band;
       j["along"] = x.choice.raster.along_m ? "m" : "n";
     }
+    if (x.rounds) {
+      const sm90::Rounds& r = *x.rounds;
+      j["rounds"] = {{"clusters", r.clusters}, {"full", r.full}, {"left", r.left}, {"split", r.split.helpers > 0}};
+    }
     if (x.entry)
       j["entry"] = {{"m", x.entry->m},
                     {"origin", x.entry->origin},
@@ -145,6 +149,7 @@ void explain(const ExplainArguments& a) {
   if (x.choice.way == sm90::Way::unfused)
     fmt::print("  unfused cuBLASLt's product in fp32, and one kernel behind it that runs the program\n");
   else fmt::print("  needs   16-byte aligned rows of all matrices; where they are not, unfused\n");
+  if (x.rounds) fmt::print("  rounds  {}\n", sm90::text_of(*x.rounds, x.tile_m, x.steps));
   if (!only.empty()) fmt::print("  fused   of this program only: {}\n", only);
   if (product.entry) {
     const sm90::Entry& e = *product.entry;

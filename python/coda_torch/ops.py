@@ -489,8 +489,8 @@ def linear_cross_entropy(
     loss: Out = None,
 ) -> None:
     """
-    Cross-entropy of norm(a b^T) against target: writes lse and loss (M), the latter optional, holds few logits at a time:
-    one tile for each thread or, on Hopper where no fused kernel runs, 256 MiB of them at most. weight (V, K).
+    Cross-entropy of norm(a b^T) against target: writes lse and loss (M), the latter optional, holds few logits at a
+    time: one tile for each thread or, on Hopper where no fused kernel runs, 256 MiB of them at most. weight (V, K).
     """
     coda_torch._library.call(
         torch.ops.coda.linear_cross_entropy.default,
@@ -544,9 +544,9 @@ def linear_cross_entropy_backward(
     Its backward, a block of the vocabulary at a time: dloss (M) is the gradient of each row's loss (0 for ignored rows
     is not needed: they contribute nothing). Writes da (M, K) = dz W of dtype T, adds dz^T h to dweight (V, K), fp32 (or
     fp64) or T, optional, and writes the row terms of the norm, sums over the vocabulary as those of NormDot over tiles:
-    row_dot (M) = sum of dz z, or of dz (z - norm.c) behind a LayerNorm, which has row_udz (M) = sum of dz norm.u too (both
-    optional). `h` is the operand of the weight gradient: a itself without a norm, the normalised x with one. At most
-    `chunk` columns of dz are held.
+    row_dot (M) = sum of dz z, or of dz (z - norm.c) behind a LayerNorm, which has row_udz (M) = sum of dz norm.u too
+    (both optional). `h` is the operand of the weight gradient: a itself without a norm, the normalised x with one. At
+    most `chunk` columns of dz are held.
     """
     coda_torch._library.call(
         torch.ops.coda.linear_cross_entropy_backward.default,

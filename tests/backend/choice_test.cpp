@@ -552,6 +552,20 @@ TEST_F(Explain, TellsTheRuleForAShapeThatWasNotMeasured) {
   EXPECT_FALSE(x.splits_k);
 }
 
+TEST_F(Explain, TellsHowTilesGoRound) {
+  EXPECT_EQ(text_of(Rounds{66, 8, 0, {}}, 128, 64), "8 of 66 tiles of 128 x 256");
+  EXPECT_EQ(text_of(rounds_of(512, 64, kSms), 128, 64), "7 of 66 tiles of 128 x 256, and one of 50");
+  EXPECT_EQ(text_of(rounds_of(2048, 128, kSms), 128, 128),
+            "31 of 66 tiles of 128 x 256, and one of 2, of whose 128 steps along K their clusters do 16 and others the "
+            "rest");
+  const Explanation lean = explain("gemm_rms", DType::bf16, Layout::nt, 16384, 16384, 9000, 0, kH200);
+  EXPECT_EQ(lean.tile_m, 256);
+  ASSERT_TRUE(lean.rounds);
+  EXPECT_EQ(lean.rounds->full, 62);
+  EXPECT_EQ(lean.rounds->left, 4);
+  EXPECT_FALSE(explain("gemm_rms", DType::bf16, Layout::nt, 3, 8184, 8000, 0, kH200).rounds);
+}
+
 TEST_F(Explain, SaysWhatChooseDoes) {
   const Chip chip = table().nearest(kH200);
   for (const FusedProgram& p : kFusedPrograms) {

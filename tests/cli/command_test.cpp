@@ -134,7 +134,8 @@ TEST(CodaInfo, TextSaysTheSame) {
 TEST(CodaExplain, SaysWhatRunsAndWhy) {
   const CommandResult large = run_coda({"info", "--explain", "gemm_rms_reglu", "16384", "8200", "4096"});
   EXPECT_EQ(large.status, 0) << large.err;
-  for (const char* part : {"gemm_rms_reglu 16384x8200x4096 nt bf16: fused", "why", "rule"}) EXPECT_HAS(large.out, part);
+  for (const char* part : {"gemm_rms_reglu 16384x8200x4096 nt bf16: fused", "why", "rule", "  rounds  "})
+    EXPECT_HAS(large.out, part);
   const CommandResult small = run_coda({"info", "--explain", "gemm_rms_reglu", "7", "8200", "4096"});
   EXPECT_HAS(small.out, ": fused, configuration 1");
   EXPECT_HAS(small.out, "splits K");
@@ -150,8 +151,9 @@ TEST(CodaExplain, JsonTellsTheChoice) {
   const json j = json_of({"info", "--explain", "gemm_swiglu_backward", "16384", "8200", "4096", "--json"});
   EXPECT_EQ(j.at("way"), "fused");
   EXPECT_EQ(j.at("layout"), "nn") << "the program's usual one";
-  for (const char* key : {"config", "band", "along", "why", "measured", "multiprocessors", "memory_gbs"})
+  for (const char* key : {"config", "band", "along", "why", "measured", "multiprocessors", "memory_gbs", "rounds"})
     EXPECT_TRUE(j.contains(key));
+  EXPECT_TRUE(j.at("rounds").at("split").is_boolean());
   const json odd = json_of({"info", "--explain", "gemm_rms", "4096", "4097", "4096", "--json"});
   EXPECT_EQ(odd.at("way"), "unfused");
   EXPECT_HAS(odd.at("why").get<std::string>(), "multiples of 8");

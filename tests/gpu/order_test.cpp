@@ -78,7 +78,7 @@ class Chain {
 
 TEST_F(Order, OfCallsHoldsWithoutWaiting) {
   const Stream stream;
-  for (const std::int64_t rows : {16, 300, 2500, 20000}) {
+  for (const std::int64_t rows : {16, 300, 2500, 5000, 20000}) {
     for (const auto way : {sm90::Way::automatic, sm90::Way::fused, sm90::Way::unfused}) {
       const ChosenWay chosen(way);
       Chain chain(rows);

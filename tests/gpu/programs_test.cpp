@@ -109,6 +109,38 @@ TEST_F(Programs, AreExactInManyTiles) {
   }
 }
 
+/// Of 72 tiles to 66 clusters, or of 104, which are those of 132 multiprocessors: to each tile of the last round
+/// several that help, or to each that helps several tiles.
+TEST_F(Programs, AreExactWhereTheLastRoundIsSplit) {
+  constexpr Shape kManyHelp{1100, 1800, 1416}, kFewHelp{1650, 1800, 3208};
+  if (small_only()) GTEST_SKIP() << "no small shape is split";
+  if (sm90::device_info().multiprocessors == 132) {
+    ASSERT_GT(sm90::rounds_of(72, 23, 132).split.helpers, 1);
+    ASSERT_GT(sm90::rounds_of(104, 51, 132).split.tiles, 1);
+  }
+  const Stream stream;
+  std::uint64_t seed = 3500;
+  for (const Program& program : programs()) {
+    if (!program.product) continue;
+    for (int config = 0; config < kConfigurations; ++config) {
+      const Route route(Route::fused, config);
+      for (int variant = 0; variant < program.variants; ++variant) {
+        const Options options{.type = seed++ % 2 == 0 ? DType::bf16 : DType::fp16,
+                              .layout = program.natural,
+                              .whole_chunks = true,
+                              .everything = true,
+                              .seed = seed};
+        if (!Execution(draw(program, variant, options, {128, 128, 64}), route).is_fused(stream)) continue;
+        Shape shape = program.name == std::string("gemm_residual") ? kFewHelp : kManyHelp;
+        if (config > 0) shape.m *= 2;  // as many tiles of those whose teams multiply at once
+        const Problem problem = draw(program, variant, options, shape);
+        EXPECT_EQ(check_on_hopper(problem, route, expected_of(problem), stream.get()), "");
+        break;  // variants differ behind the product
+      }
+    }
+  }
+}
+
 /// Rows of more tiles than a thread of the elementwise kernel has places for, with each choice of tiles for its blocks.
 TEST_F(Programs, WithoutAProductAreRightInWideRows) {
   const Stream stream;

@@ -104,7 +104,8 @@ class Runner {
   std::vector<Result> run(const Case& c, const Stream& stream) {
     std::vector<Result> results;
     const Problem problem = draw(c.program, c.variant, c.options, c.shape);
-    // Each thread block has several tiles, so that they follow each other in its pipelines. Exact: drawn sooner.
+    // Each thread block has several tiles, so that they follow each other in its pipelines, and the last round of 132
+    // multiprocessors is split. Exact: drawn sooner.
     Options options = c.options;
     options.exact = true;
     std::optional<Problem> large;
@@ -112,7 +113,7 @@ class Runner {
       if (c.fused_only && route.kind != Route::fused) continue;
       if (route.kind == Route::fused) {
         if (!Execution(problem, route).is_fused(stream)) continue;
-        if (!large && !c.fused_only) large = draw(c.program, c.variant, options, {2600, 1800, 264});
+        if (!large && !c.fused_only) large = draw(c.program, c.variant, options, {2300, 1800, 1032});
         if (large) results.push_back(run(*large, route, (times_ + 4) / 5, stream));
       }
       results.push_back(run(problem, route, times_, stream));

@@ -75,6 +75,10 @@ heads_of_threads = tests("threads_test", "Threads.WithHeads*")
 large_residual = tests("large_test", "LargeOutputs.OfGemmResidual")
 in_order = tests("order_test", "Order.*")
 split_k = tests("programs_test", "Programs.HoldTheBoundWhereKIsSplit", "gemm")
+split_gemm = tests("programs_test", "Programs.AreExactWhereTheLastRoundIsSplit", "gemm")
+split_residual = tests("programs_test", "Programs.AreExactWhereTheLastRoundIsSplit", "gemm_residual")
+split_glu = tests("programs_test", "Programs.AreExactWhereTheLastRoundIsSplit", "gemm_glu_backward")
+split_replays = tests("split_test", "SplitRound.BeginsAnewInEachReplay")
 split_k_residual = tests("programs_test", "Programs.HoldTheBoundWhereKIsSplit", "gemm_residual")
 few_rows_alone = tests("bits_test", "Bits.OfARowAreThoseOfAFull*", "gemm")
 left_behind = tests("bad_calls_test", "BadCalls.OfTheApplication*", "embedding_backward")
@@ -85,6 +89,8 @@ LIFECYCLE = "lifecycle.cuh"
 WORKER = "worker.cuh"
 EPILOGUE = "epilogue.cuh"
 KERNEL = "teams.cuh"
+MAINLOOP = "mainloop.cuh"
+SCHEDULE = "schedule.h"
 SPLIT_K = "splitk.cuh"
 ENQUEUE = "enqueue.cuh"
 LAUNCH = "launch.cpp"
@@ -254,7 +260,7 @@ FAULTS = [
     (LIFECYCLE, " - static_cast<std::uint64_t>(first);", ";", "head"),
     (LIFECYCLE, "x <= kMost ?", "true ?", "lse", targets),
     (LIFECYCLE, "at.lane == 0 && row(s) < at.rows", "at.lane == 0", "embedding"),
-    (LIFECYCLE, "(row(0) * pitch + block)", "row(0) * pitch", "residual"),
+    (LIFECYCLE, "(static_cast<unsigned>(row(0)) * pitch + block)", "(row(0) * pitch)", "residual"),
     (LIFECYCLE, "out[row(s) * pitch + block]", "out[row(s) * pitch]", "embedding"),
     (LIFECYCLE, "rows_behind(out + block, pitch, row(s))", "rows_behind(out, pitch, row(s))", "embedding"),
     (LIFECYCLE, "static_cast<std::uint64_t>(i) < static_cast<std::uint64_t>(rows)", "true", "rope_back", tokens),
@@ -326,13 +332,9 @@ FAULTS = [
     (EPILOGUE, "worker.fetch(sub_m, sub_n + 1, patch, r);", "worker.fetch(sub_m, sub_n, patch, r);", "rope"),
     (TILE, "(c_[number], f.v);", "(c_[0], f.v);", "rms_backward"),
     (TILE, "d_[i] = words[i];", "d_[i] = words[i ^ 1];", "norm"),
-    (
-        KERNEL,
-        "PipelineState(static_cast<int>(steps %",
-        "PipelineState(static_cast<int>(0 * steps %",
-        "residual",
-        many_tiles,
-    ),
+    (MAINLOOP, "step % kStages)), phase", "0 * step % kStages)), phase", "residual", many_tiles),
+    (MAINLOOP, "is_full = (full + next.index).is_complete(next.phase);", "is_full = true;", "residual", many_tiles),
+    (MAINLOOP, "if (!is_full) (full + stage.index).wait(stage.phase);", "", "residual", many_tiles),
     (
         EPILOGUE,
         "shared.signals.full[i % Config::kTeams][stage],",
@@ -350,7 +352,7 @@ FAULTS = [
     (EPILOGUE, "const int number = room_number * kOfRoom + i;", "const int number = i;", "rms_backward"),
     (EPILOGUE, "m, n, kStagesC + number);", "m, n, number);", "residual"),
     (EPILOGUE, "return at < kBytes ? a + at : b + (at - kBytes);", "return a + at % kBytes;", "glu_backward"),
-    (KERNEL, "* k_tiles + Epilogue::kRooms);", "* k_tiles);", "glu_backward"),
+    (KERNEL, "turn.done + turn.steps + Epilogue::kRooms", "turn.done + turn.steps", "glu_backward"),
     (KERNEL, "handed_over.wait(0);", "", "glu_backward"),
     (KERNEL, "const int i = kUnitValues + v;", "const int i = v;", "glu_backward"),
     (KERNEL, "accumulators(v) = accumulators(v + kUnitValues);", ";", "glu_backward", many_glu_tiles),
@@ -360,34 +362,45 @@ FAULTS = [
     # ---- the kernel around it
     (KERNEL, "side += band * width_.divisor;", "", "residual", fuzz("gemm_residual", 0, 800)),
     (
-        KERNEL,
-        "(params.order.count() - cluster + clusters - 1) / clusters;",
-        "(params.order.count() - cluster) / clusters;",
+        SCHEDULE,
+        "rounds_ + (cluster >= first_owner_ && cluster < first_owner_ + left_);",
+        "rounds_;",
         "residual",
         many_tiles,
     ),
-    (
-        KERNEL,
-        "params.order[block.x + i * static_cast<int>(gridDim.x)];",
-        "params.order[block.x];",
-        "residual",
-        many_tiles,
-    ),
-    (KERNEL, "at.n * kClusterN + block.y", "at.n * kClusterN", "residual"),
-    (KERNEL, "if (i == 0 && k == k_tiles / 2) shared.half_loaded.arrive();", "", "residual"),
+    (SCHEDULE, "{number * clusters_ + cluster -", "{cluster -", "residual", many_tiles),
+    (KERNEL, "at.n * kClusterN + block_index().y", "at.n * kClusterN", "residual"),
+    (KERNEL, "if (i == 0 && step == turn.steps / 2) shared.half_loaded.arrive();", "", "residual"),
+    # ---- a last round that is split
+    (SCHEDULE, "left_steps_ + part * piece_steps_;", "left_steps_;", "gemm", split_gemm),
+    (SCHEDULE, "left * of_helper_ + number, k,", "left * of_helper_, k,", "residual", split_residual),
+    (SCHEDULE, "std::min(piece_steps_, steps_ - k)", "std::min(piece_steps_, steps_ - k - 1)", "gemm", split_gemm),
+    (SCHEDULE, "left < 0 ? 0 : of_tile_}", "left < 0 ? 0 : of_tile_ - 1}", "gemm", split_gemm),
+    (SCHEDULE, "return of_helper_ == 1 ? cluster :", "return of_helper_ == 1 ? 0 :", "gemm", split_gemm),
+    (KERNEL, "kCooperative ? own * kTeams + team : own)", "number)", "glu_backward", split_glu),
+    (KERNEL, "accumulators(v) += x.x,", "accumulators(v) = x.x,", "gemm", split_gemm),
+    (KERNEL, "if (!__any_sync(0xffffffffu, there != params.sums.launch)) break;", "break;", "gemm", split_gemm),
+    (KERNEL, "if (rank < slots.count) params.sums.flags[part + rank * kSlotFlags] = 0;", "", "gemm", split_replays),
+    (KERNEL, "slot * kSlotFlags + block_index().y * kTeamsAtOnce", "slot * kSlotFlags", "gemm", split_gemm),
+    (KERNEL, "from += kSlotValues / 4)", "from += 0)", "gemm", split_gemm),
     (KERNEL, "(band < full_bands_ ? width_ : last_width_)", "width_", "residual", fuzz("gemm_residual", 0, 800)),
     (GEMM, "(x.rows, x.cols, x.pitch, sizeof(T))", "(x.rows, x.cols, x.cols, sizeof(T))", "norm"),
     (GEMM, "(cols * element + 15)", "(pitch * element + 15)", "norm", single_row),
     (GEMM, "cols * kInWord, port.pitch", "port.pitch, port.pitch", "norm", single_row),
-    (KERNEL, "a + box * kBoxRowsA * kK, k * kK,", "a, k * kK,", "norm"),
+    (KERNEL, "shared.operands.a[stage.index] + box * kBoxRowsA * kK, k,", "shared.operands.a[stage.index], k,", "norm"),
     # ---- both teams at once
-    (KERNEL, "return {at.m * kTeams + i % kTeams, at.n};", "return {at.m * kTeams, at.n};", "residual"),
-    (KERNEL, "? team * kTeamThreads + rank : rank;", "? rank : rank;", "residual"),
-    (KERNEL, "(i / kTeamsAtOnce) * k_tiles", "(i) * k_tiles", "residual", many_tiles),
-    (KERNEL, "team_tile(params, tiles * kTeamsAtOnce - 1)", "team_tile(params, tiles - 1)", "residual"),
+    (
+        KERNEL,
+        "return {kCooperative ? at.m * kTeams + team : at.m,",
+        "return {kCooperative ? at.m * kTeams : at.m,",
+        "residual",
+    ),
+    (KERNEL, "(kCooperative ? team * (kTeamThreads / kWarpGroup) : 0);", "0;", "residual"),
+    (KERNEL, "turn.done, turn.steps, accumulators", "0, turn.steps, accumulators", "residual", many_tiles),
+    (KERNEL, "team_tile(params, last.tile, kTeamsAtOnce - 1)", "team_tile(params, last.tile, 0)", "residual"),
     (KERNEL, "((team * kTurns + turn) * kGroups + group)", "box", "rms_backward"),
-    (KERNEL, "b, k * kK, at.n * kN);", "b, k * kK, (at.n ^ 1) * kN);", "norm"),
-    (KERNEL, "b + n * kK, at.n * kN + n, k * kK);", "b + n * kK, at.n * kN, k * kK);", "rms_backward"),
+    (MAINLOOP, "kHint, to, k, n);", "kHint, to, k, n ^ kN);", "norm"),
+    (MAINLOOP, "to + i * kK, n + i, k);", "to + i * kK, n, k);", "rms_backward"),
     (TILE, "col_ == at_.col ? at_.head_column : column % p.head_dim;", "at_.head_column;", "rope_back", wide_rope_rows),
     (TILE, "col_ == at_.col ? at_.head_column : column % p.head_dim;", "column % p.head_dim + 1;", "qknorm_back"),
     (APPLY, "(at.col + G::kColumns * at.lane) % head_dim;", "at.col % head_dim;", "qknorm_back"),
@@ -490,7 +503,7 @@ FAULTS = [
     (SPLIT_K, "first_band = warp / parts * parts;", "first_band = 0;", "gemm", split_k),
     (SPLIT_K, "&& part < kTeamWarps && m * kM", "&& part == 0 && m * kM", "residual", split_k_residual),
     (SPLIT_K, "accumulators(v + 2) += x.z", "accumulators(v + 2) += x.y", "gemm", split_k),
-    (SPLIT_K, "shared.full[stage].wait(static_cast<std::uint32_t>(i / kStages & 1));", "", "gemm", split_k),
+    (SPLIT_K, "shared.signals.empty[stage.index].wait(stage.phase ^ 1);", "", "gemm", split_k),
     # ---- kernels that follow each other
     (LAUNCH, "config.gridDimY = blocks.count.y", "config.gridDimY = 1", "launch"),
     (LAUNCH, "{blocks.of_cluster.x, blocks.of_cluster.y, blocks.of_cluster.z}", "{1, 1, 1}", "launch"),

@@ -310,6 +310,28 @@ Choice choose(std::span<const Entry> part, const Rule& rule, int configurations,
   return choice;
 }
 
+static void add_rounds(Explanation& x, const Rule& rule, std::int64_t m, std::int64_t n, std::int64_t k,
+                       int multiprocessors) {
+  if (x.choice.way != Way::fused || m == 0 || n == 0) return;
+  x.splits_k = x.choice.config == rule.few_rows;
+  if (x.splits_k) return;
+  x.tile_m = x.choice.config == rule.lean ? 2 * rule.tile_m : rule.tile_m;
+  x.steps = ceil_div(k, kStepK);
+  x.rounds = rounds_of(ceil_div(m, x.tile_m) * ceil_div(ceil_div(n, rule.tile_n), kClusterN), x.steps, multiprocessors);
+}
+
+std::string text_of(const Rounds& r, int tile_m, std::int64_t steps) {
+  const auto number = [](std::int64_t v) { return std::to_string(v); };
+  std::string text =
+      number(r.full) + " of " + number(r.clusters) + " tiles of " + number(tile_m) + " x " + number(kClusterN * kTileN);
+  if (r.left == 0) return text;
+  text += ", and one of " + number(r.left);
+  if (r.split.helpers == 0) return text;
+  const int own = r.split.own_steps(static_cast<int>(steps));
+  return text + ", of whose " + number(steps) + " steps along K their clusters do " + number(own) +
+         " and others the rest";
+}
+
 Explanation explain(std::string_view program, DType dtype, Layout layout, std::int64_t m, std::int64_t n,
                     std::int64_t k, std::int64_t head_dim, const Chip& device) {
   Explanation x;
@@ -345,11 +367,11 @@ Explanation explain(std::string_view program, DType dtype, Layout layout, std::i
     why << "measured with M = " << e.m << " (" << e.origin << "): " << e.ms << " ms; by the rule " << e.rule_ms
         << " ms, unfused " << e.unfused_ms << " ms";
     x.choice = e.choice, x.why = why.str();
-    x.splits_k = x.choice.way == Way::fused && x.choice.config == rule.few_rows;
+    add_rounds(x, rule, m, n, k, device.multiprocessors);
     return x;
   }
   x.choice = rule(m, n, k, chip);
-  x.splits_k = x.choice.way == Way::fused && x.choice.config == rule.few_rows;
+  add_rounds(x, rule, m, n, k, device.multiprocessors);
   const std::string tiles = number(rule.tile_m) + " x " + number(rule.tile_n) + " tiles";
   const std::string count = number(chip.multiprocessors) + " multiprocessors";
   x.why = "not measured; the rule: ";

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "coda/backend/sm90/schedule.h"
 #include "coda/core/tensor.h"
 
 namespace coda::sm90 {
@@ -249,7 +250,13 @@ struct Explanation {
   std::string why;
   const Entry* entry = nullptr;  // that decided
   bool splits_k = false;         // whether the chosen configuration does
+  /// Of a fused kernel that does not: rows of a tile, steps along K, and how tiles go round.
+  int tile_m = 0;
+  std::int64_t steps = 0;
+  std::optional<Rounds> rounds = {};
 };
+/// "31 of 66 tiles of 128 x 256, and one of 2, of whose 128 steps along K their clusters do 16 and others the rest"
+std::string text_of(const Rounds& rounds, int tile_m, std::int64_t steps);
 Explanation explain(std::string_view program, DType dtype, Layout layout, std::int64_t m, std::int64_t n,
                     std::int64_t k, std::int64_t head_dim, const Chip& device);
 

@@ -10,9 +10,6 @@ namespace coda::sm90 {
 /// Teams of warp groups that share the tiles of a thread block (see teams.cuh).
 inline constexpr int kTeams = 2;
 
-/// Thread blocks side by side in a cluster, which share loads of A.
-inline constexpr int kClusterN = 2;
-
 /// M x N: the tile. Groups: warp groups of a team, which works on a tile. SubtileN: columns of the epilogue's subtile,
 /// the unit in which C arrives and D leaves; `StagesC` of them may be under way for the thread block, `StagesD` for a
 /// warp where D does not take the place of C. RowByRow: a thread finishes a row before it begins the next, and
@@ -20,7 +17,7 @@ inline constexpr int kClusterN = 2;
 template <int M, int N, int Groups, int SubtileN, int StagesC, int StagesD, bool RowByRow = false>
 struct Config {
   static constexpr int kGroups = Groups;
-  static constexpr int kM = M, kN = N, kK = 64;  // 64 values of 16 bits: one 128-byte row of swizzled shared memory
+  static constexpr int kM = M, kN = N, kK = kStepK;
   static constexpr int kSubtileM = 64 * Groups, kSubtileN = SubtileN;
   /// What a team works on at a time, and its rows of subtiles.
   static constexpr int kUnits = 1, kSubtilesM = kM / kSubtileM;

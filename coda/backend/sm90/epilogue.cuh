@@ -114,7 +114,7 @@ class Epilogue {
   struct Arrivals {
     alignas(1024) char slabs[kStagesC][kSubtileBytes];
   };
-  /// A team has barriers of its own for what is full: one that waits two turns ahead would be let through.
+  /// Two tiles have barriers of their own for what is full: a team that waits two turns ahead would be let through.
   struct Signals {
     cutlass::arch::ClusterTransactionBarrier full[Config::kTeams][kStagesC], late[kLate > 0 ? kLate : 1];
     cutlass::arch::ClusterBarrier empty[kStagesC];
@@ -197,9 +197,10 @@ class Epilogue {
     return worker;
   }
 
-  /// A team: the program on the accumulators of a unit of the block's i-th tile.
+  /// A team: the program on the accumulators of a unit of the block's i-th tile. Unsigned, so that its half takes one
+  /// instruction.
   template <class Accumulators>
-  static CODA_DEVICE void run(const Params& params, Shared& shared, int i, bool last, int unit, Work& worker,
+  static CODA_DEVICE void run(const Params& params, Shared& shared, unsigned i, bool last, int unit, Work& worker,
                               const Accumulators& acc) {
     const Position& at = worker.at;
     const int team = worker.team, thread = worker.thread;
@@ -227,8 +228,7 @@ class Epilogue {
           shared.signals.late[of_tile - kStagesC].wait(0);
           c = shared.c.slabs[0] + shared.signals.late_slabs[of_tile - kStagesC];
         } else {
-          shared.signals.full[kUnits == 1 ? team : i % Config::kTeams][s % kStagesC].wait(
-              phase(i / Config::kTeams, of_tile));
+          shared.signals.full[i % Config::kTeams][s % kStagesC].wait(phase(i / Config::kTeams, of_tile));
           c = shared.c.slabs[s % kStagesC];
         }
       }

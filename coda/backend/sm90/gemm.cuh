@@ -108,8 +108,8 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
   using Kernel = typename Types::Kernel;
   const auto operand_map = [&](const MatrixOf<const T>& x, int box_rows) {
     return tensor_map<sizeof(T)>(call, const_cast<T*>(x.data), x.rows, x.cols,
-                                 pitch_bytes(x.rows, x.cols, x.pitch, sizeof(T)), box_rows, Kernel::kBoxColumns,
-                                 Config::kSplitsK);
+                                 pitch_bytes(x.rows, x.cols, x.pitch, sizeof(T)), box_rows,
+                                 Kernel::Mainloop::kBoxColumns, Config::kSplitsK);
   };
   using Epilogue = typename Types::Epilogue;
   typename Epilogue::Params epilogue{};
@@ -138,7 +138,7 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
                                          .tiles_m = static_cast<int>(tiles_m),
                                          .stage_bytes = Kernel::stage_bytes(call.m),
                                          .a = operand_map(a, Kernel::box_rows_a(call.m)),
-                                         .b = operand_map(b, Kernel::kBoxRowsB),
+                                         .b = operand_map(b, Kernel::Mainloop::kBoxRowsB),
                                          .epilogue = epilogue};
     const Blocks blocks{.count = dim3(static_cast<unsigned>(tiles_m * tiles_n * parts)),
                         .threads = Kernel::kThreads,
@@ -148,16 +148,25 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
   } else {
     const TileOrder order(static_cast<int>(tiles_m), static_cast<int>(ceil_div(tiles_n, kClusterN)), raster.band,
                           raster.along_m);
-    const int clusters = std::min(order.count(), multiprocessors / kClusterN);
-    const bool paced = keeps_pace(call.m, call.n, call.k, Kernel::kTeamsAtOnce * order.count() / clusters, device.chip);
-    const typename Kernel::Params params{.k = static_cast<int>(call.k),
-                                         .paced_tiles = paced ? order.count() / clusters : 0,
-                                         .pace = paced ? pace_of(call, device) : nullptr,
-                                         .order = order,
-                                         .a = operand_map(a, Kernel::kBoxRowsA),
-                                         .b = operand_map(b, Kernel::kBoxRowsB),
-                                         .epilogue = epilogue};
-    const Blocks blocks{.count = dim3(static_cast<unsigned>(clusters), kClusterN),
+    const int steps = static_cast<int>(ceil_div(call.k, Config::kK));
+    const Rounds rounds = rounds_of(order.count(), steps, multiprocessors);
+    const Schedule schedule(order.count(), rounds.clusters, steps, rounds.split);
+    const std::size_t slots = static_cast<std::size_t>(schedule.slots());
+    const Workspace sums(slots * (Kernel::kSlotValues * sizeof(float) + Kernel::kSlotFlags * sizeof(std::uint64_t)),
+                         stream, call.op);
+    float* values = sums.as<float>();
+    const bool paced =
+        keeps_pace(call.m, call.n, call.k, Kernel::kTeamsAtOnce * order.count() / rounds.clusters, device.chip);
+    const typename Kernel::Params params{
+        .paced_steps = paced ? schedule.least_steps() : 0,
+        .pace = paced ? pace_of(call, device) : nullptr,
+        .schedule = schedule,
+        .order = order,
+        .sums = {values, reinterpret_cast<std::uint64_t*>(values + slots * Kernel::kSlotValues), next_launch()},
+        .a = operand_map(a, Kernel::kBoxRowsA),
+        .b = operand_map(b, Kernel::Mainloop::kBoxRowsB),
+        .epilogue = epilogue};
+    const Blocks blocks{.count = dim3(static_cast<unsigned>(rounds.clusters), kClusterN),
                         .threads = Kernel::kThreads,
                         .of_cluster = {1, kClusterN, 1},
                         .shared_bytes = Kernel::kSharedBytes};

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <random>
 #include <type_traits>
 
 #include "coda/backend/sm90/driver.h"
@@ -59,6 +60,13 @@ Device current_device(const Call& call) {
     entry.store(device.chip, std::memory_order_relaxed);
   }
   return device;
+}
+
+std::uint64_t next_launch() {
+  // From another number on in each process, whose memory may be what another had.
+  static std::atomic<std::uint64_t> launches{std::uint64_t{std::random_device()()} << 32};
+  constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15;  // odd: no two products with it are the same. 2^64 / 1.618..
+  return (launches.fetch_add(1, std::memory_order_relaxed) + 1) * kSpread;
 }
 
 void ensure_context() {

@@ -75,6 +75,9 @@ struct Blocks {
 };
 /// Enqueues a kernel that begins while the one ahead of it still runs (see enqueue.cuh). `arguments`: their addresses.
 cudaError_t launch_loaded(cudaFunction_t function, cudaStream_t stream, const Blocks& blocks, void** arguments);
+/// A number that no other launch of this process has: all 64 bits change from one to the next, so that what happens to
+/// lie in memory is taken for one of them no sooner than once in 2^64 times.
+std::uint64_t next_launch();
 /// Gives the calling thread the context of its current device if it has none. It lacks one until its first call of the
 /// runtime that needs one, and a call of the driver is none; where this fails, that call tells of it.
 void ensure_context();

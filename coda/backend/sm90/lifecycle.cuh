@@ -170,7 +170,8 @@ struct Lifecycle {
   CODA_DEVICE void write(float* out, std::int64_t pitch, int s, int block, float x) const {
     const bool writes = at.lane == 0 && row(s) < at.rows;
     if constexpr (std::is_same_v<G, Quad>) {
-      out += (row(0) * pitch + block) + (row(s) - row(0)) * pitch;
+      // Unsigned: a row's sign would have a register through the whole epilogue.
+      out += (static_cast<unsigned>(row(0)) * pitch + block) + (row(s) - row(0)) * pitch;
       const std::uint32_t w[1] = {__float_as_uint(x)};
       store_words(out, w, writes);
     } else if (writes) {

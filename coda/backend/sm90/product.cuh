@@ -64,8 +64,8 @@ void run_unfused(const Call& call, const Device&, MatrixOf<const T> a, MatrixOf<
 
 /// Runs `program` on the product of a and b, which the layout reads as in `Layout`. T is bf16 or fp16. Any shape, pitch
 /// and alignment; the fused kernels take layouts nt and nn, N and K that are multiples of 8, and 16-byte aligned
-/// addresses and rows. M = 0 or N = 0 does nothing. Enqueues on `stream` and does not wait; memory for the other way
-/// comes from a stream-ordered pool.
+/// addresses and rows. M = 0 or N = 0 does nothing. Enqueues on `stream` and does not wait; memory for the other way,
+/// and for a fused kernel whose last round of tiles is split, comes from a stream-ordered pool (see workspace.h).
 /// Partial results of the program have shape (M, tiles_n(N)) or (tiles_m(M), N). Outputs must not overlap inputs that
 /// other tiles still read: a residual may be overwritten in place, an operand of the product may not.
 template <class T, Program P>

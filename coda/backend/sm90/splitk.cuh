@@ -8,28 +8,22 @@
 
 #include <cstdint>
 #include <cute/arch/cluster_sm90.hpp>
-#include <cute/tensor.hpp>
 
-#include "coda/backend/sm90/config.cuh"
 #include "coda/backend/sm90/enqueue.cuh"
+#include "coda/backend/sm90/mainloop.cuh"
 
 namespace coda::sm90 {
 
-template <class Mainloop_, class Epilogue_, Layout L>
+template <class Mainloop_, class Epilogue_>
 class SplitK {
  public:
   using Mainloop = Mainloop_;
   using Epilogue = Epilogue_;
-  using TiledMma = typename Mainloop::TiledMma;
-  using TileShape = typename Mainloop::TileShape;
 
-  static constexpr int kM = cute::size<0>(TileShape()), kN = cute::size<1>(TileShape()),
-                       kK = cute::size<2>(TileShape());
-  static constexpr int kBoxColumns = 64, kBoxRowsB = L == Layout::nt ? kN : kK;
+  static constexpr int kM = Mainloop::kM, kN = Mainloop::kN, kK = Mainloop::kK, kStages = Mainloop::kStages;
   /// The team's warps come first, behind them one that loads operands and one that loads what the epilogue reads.
-  static constexpr int kTeamThreads = cute::size(TiledMma()), kThreads = kTeamThreads + 64;
-  static constexpr int kStages = Mainloop::DispatchPolicy::Stages;
-  static_assert(L != Layout::tn && kK == kBoxColumns && kTeamThreads == 128);
+  static constexpr int kTeamThreads = cute::size(typename Mainloop::TiledMma()), kThreads = kTeamThreads + 64;
+  static_assert(kTeamThreads == 128);
   static_assert(Epilogue::kLate == 0, "coda: with a stage for each subtile of C");
 
   struct Params {
@@ -45,17 +39,16 @@ class SplitK {
   static constexpr int kBandRows = kM / kTeamWarps, kBandBytes = kBandRows * kN * static_cast<int>(sizeof(float));
 
   struct SharedStorage {
-    alignas(1024) typename Mainloop::TensorStorage operands;
+    alignas(1024) typename Mainloop::Operands operands;
     alignas(1024) typename Epilogue::Shared epilogue;
-    cutlass::arch::ClusterTransactionBarrier full[kStages];
-    cutlass::arch::ClusterBarrier empty[kStages];
+    typename Mainloop::Signals signals;
   };
 
  public:
   static constexpr int kSharedBytes = sizeof(SharedStorage);
   /// Parts of K. What they have of a block's rows comes to where it had operands.
   static constexpr int kMostParts = 7;
-  static_assert((kTeamWarps + kMostParts) * kBandBytes <= sizeof(typename Mainloop::TensorStorage));
+  static_assert((kTeamWarps + kMostParts) * kBandBytes <= sizeof(typename Mainloop::Operands));
 
   /// Rows of A in a box: the copy engine takes as long for a row outside of the matrix as for one inside. What is in
   /// memory behind them are the operands of rows that are not there.
@@ -96,8 +89,8 @@ class SplitK {
       cute::prefetch_tma_descriptor(&params.b);
       Epilogue::prepare(params.epilogue, shared.epilogue);
       for (int stage = 0; stage < kStages; ++stage) {
-        shared.full[stage].init(1);
-        shared.empty[stage].init(kTeamWarps);
+        shared.signals.full[stage].init(1);
+        shared.signals.empty[stage].init(kTeamWarps);
       }
       cutlass::arch::fence_barrier_init();
     }
@@ -116,8 +109,12 @@ class SplitK {
 
     detail::wait_for_turn();
     auto work = Epilogue::begin(params.epilogue, shared.epilogue, m, n, 0, 0, thread);
-    auto accumulators = cute::partition_fragment_C(TiledMma(), cute::take<0, 2>(TileShape()));
-    multiply(shared, thread, steps, accumulators);
+    auto accumulators = Mainloop::accumulators();
+    cute::clear(accumulators);
+    const auto free = [&](BarrierAt empty) {
+      if (thread % 32 == 0) empty.arrive(part);
+    };
+    Mainloop::multiply(shared.operands, shared.signals, 0, 0, steps, accumulators, free, [] {});
     const bool has_rows = work.at.warp_row < work.at.rows;
     if (parts > 1) {
       const int owner = warp % parts, first_band = warp / parts * parts;
@@ -138,56 +135,16 @@ class SplitK {
  private:
   static CODA_DEVICE void load_operands(const Params& params, SharedStorage& shared, int m, int n, int first,
                                         int steps) {
-    constexpr auto kHint = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
     detail::wait_for_turn();
-    for (int i = 0; i < steps; ++i) {
-      const int stage = i % kStages, k = (first + i) * kK;
-      shared.empty[stage].wait(static_cast<std::uint32_t>(i / kStages & 1) ^ 1);
-      shared.full[stage].arrive_and_expect_tx(params.stage_bytes);
-      auto* full = reinterpret_cast<std::uint64_t*>(&shared.full[stage]);
-      auto* b = shared.operands.smem_B.data() + stage * kN * kK;
-      if constexpr (L == Layout::nt) {
-        cute::SM90_TMA_LOAD_2D::copy(&params.b, full, kHint, b, k, n * kN);
-      } else {
-        CODA_UNROLL for (int c = 0; c < kN; c += kBoxColumns) {
-          cute::SM90_TMA_LOAD_2D::copy(&params.b, full, kHint, b + c * kK, n * kN + c, k);
-        }
-      }
-      auto* a = shared.operands.smem_A.data() + stage * kM * kK;
-      cute::SM90_TMA_LOAD_2D::copy(&params.a, full, kHint, a, k, m * kM);
+    typename Mainloop::Stage stage(0);
+    for (int i = 0; i < steps; ++i, ++stage) {
+      const int k = (first + i) * kK;
+      shared.signals.empty[stage.index].wait(stage.phase ^ 1);
+      shared.signals.full[stage.index].arrive_and_expect_tx(params.stage_bytes);
+      auto* full = reinterpret_cast<std::uint64_t*>(&shared.signals.full[stage.index]);
+      Mainloop::load_b(params.b, shared.operands, full, stage.index, n * kN, k);
+      cute::SM90_TMA_LOAD_2D::copy(&params.a, full, Mainloop::kHint, shared.operands.a[stage.index], k, m * kM);
     }
-  }
-
-  template <class Accumulators>
-  static CODA_DEVICE void multiply(SharedStorage& shared, int thread, int steps, Accumulators& accumulators) {
-    const auto a = cute::make_tensor(cute::make_smem_ptr(shared.operands.smem_A.data()),
-                                     typename Mainloop::SmemLayoutA());  // kM x kK x stages
-    const auto b =
-        cute::make_tensor(cute::make_smem_ptr(shared.operands.smem_B.data()), typename Mainloop::SmemLayoutB());
-    TiledMma mma;
-    const auto mine = mma.get_slice(0);
-    const auto of_a = mine.make_fragment_A(mine.partition_A(a));
-    const auto of_b = mine.make_fragment_B(mine.partition_B(b));
-    const auto free = [&](int i) {
-      if (thread % 32 == 0) shared.empty[i % kStages].arrive();
-    };
-    mma.accumulate_ = cute::GMMA::ScaleOut::Zero;
-    cute::warpgroup_fence_operand(accumulators);
-    for (int i = 0; i < steps; ++i) {
-      const int stage = i % kStages;
-      shared.full[stage].wait(static_cast<std::uint32_t>(i / kStages & 1));
-      cute::warpgroup_arrive();
-      CODA_UNROLL for (int k = 0; k < cute::size<2>(of_a); ++k) {
-        cute::gemm(mma, of_a(cute::_, cute::_, k, stage), of_b(cute::_, cute::_, k, stage), accumulators);
-        mma.accumulate_ = cute::GMMA::ScaleOut::One;
-      }
-      cute::warpgroup_commit_batch();
-      // One step's products may be under way; those of the step before are complete.
-      cute::warpgroup_wait<1>();
-      if (i > 0) free(i - 1);
-    }
-    cute::warpgroup_wait<0>();
-    cute::warpgroup_fence_operand(accumulators);
   }
 
   /// Where a lane's four values from v on of that band lie: a block has place for those of all parts, band by band.
