@@ -30,6 +30,7 @@ ADAMW = "coda/nn/adamw.cpp"
 SAFETENSORS = "coda/nn/safetensors.cpp"
 JSON = "coda/core/json.h"
 OF_C = "coda/c/call.h"
+SCHEDULE = "coda/backend/sm90/schedule.h"
 SAMPLE = "coda/nn/sample.cpp"
 
 functions, simd, program = "epilogue_functions_test", "epilogue_simd_test", "epilogue_program_test"
@@ -57,6 +58,7 @@ data = "nn/data.cpp text_data_test"
 adamw = "nn/adamw.cpp adamw_test"
 safetensors = "nn/safetensors.cpp safetensors_test"
 sampling = "nn/sample.cpp sample_test"
+schedule = "schedule_test"
 
 FAULTS = [
     # ---- elementary functions
@@ -390,6 +392,19 @@ FAULTS = [
         "position[i] >= h.table.rows",
         "ops/rope.cpp bad_input_test",
     ),
+    # ---- which thread blocks of a Hopper GPU compute what
+    (SCHEDULE, "helpers <= clusters - left", "helpers <= clusters", schedule),
+    (SCHEDULE, "clusters > kMostClusters", "clusters > 2 * kMostClusters", schedule),
+    (SCHEDULE, "std::min(of_helper_, left_ - cluster * of_helper_)", "of_helper_", schedule),
+    (SCHEDULE, "(is_left ? first_owner_ : 0)", "0", schedule),
+    (SCHEDULE, "is_left ? left_steps_ : steps_,", "steps_,", schedule),
+    (SCHEDULE, "(number < ahead_ ? 0 : done_helping(cluster))", "done_helping(cluster)", schedule),
+    (SCHEDULE, "number < ahead_ ? number : number - pieces", "number - pieces", schedule),
+    (SCHEDULE, "(count - 1) * piece_steps_ + piece(cluster, 0).steps", "count * piece_steps_", schedule),
+    (SCHEDULE, "cluster : tile - rounds_ * clusters_;", "cluster : cluster;", schedule),
+    (SCHEDULE, "(65536 + of_tile_ - 1) / of_tile_", "65536 / of_tile_", schedule),
+    (SCHEDULE, "ahead_ * steps_ + number", "number", schedule),
+    (SCHEDULE, "if (cost < least)", "", schedule),
     # ---- the interface for C
     (OF_C, "if (c->traffic) *c->traffic += moved.bytes();", "if (c->traffic) *c->traffic = moved.bytes();", of_c),
     (OF_C, "c->workspace.data ? c->workspace.bytes : 0", "c->workspace.bytes + 64", of_c),
