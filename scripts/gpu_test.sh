@@ -126,6 +126,7 @@ sanitize_with() { # sanitize_with <tool> <log>
     --gtest_filter='Programs.HoldTheBound*:Programs.WithoutAProduct*' || status=1
   CODA_TEST_PROGRAMS=$programs \
     "${watch[@]}" build/cuda/tests/programs_test --gtest_brief=1 --gtest_filter='Programs.AreExact*' || status=1
+  "${watch[@]}" build/cuda/tests/split_test --gtest_brief=1 || status=1
   "${watch[@]}" build/cuda/tests/kernels_test --gtest_brief=1 || status=1
   "${watch[@]}" build/cuda/tests/kernel_capture_test --gtest_brief=1 || status=1
   [[ $tool != memcheck ]] || # wrong indices, too, must not lead outside
@@ -176,7 +177,7 @@ case ${1:-} in
   --sanitize)
     shift
     command -v compute-sanitizer >/dev/null || fail "no compute-sanitizer on this machine"
-    build programs_test kernels_test kernel_capture_test extremes_test
+    build programs_test split_test kernels_test kernel_capture_test extremes_test
     if (($# == 0)); then set -- memcheck racecheck synccheck initcheck; fi
     sanitize "$@"
     exit
