@@ -127,11 +127,10 @@ std::vector<std::pair<std::string, std::filesystem::path>> files_of(const std::s
 }
 
 void print(const std::vector<bench::HostRecord>& records) {
-  Table table({"host time of a call, us", "layout", "first", "new shape", "seen shape", "with a split", "unfused"});
+  Table table({"host time of a call, us", "layout", "first", "new shape", "seen shape", "unfused"});
   for (const bench::HostRecord& r : records)
     table.add({r.program, coda::name_of(r.layout), fmt::format("{:.1f}", r.first_us), fmt::format("{:.2f}", r.new_us),
-               fmt::format("{:.2f}", r.seen_us), r.split_us ? fmt::format("{:.2f}", *r.split_us) : "",
-               fmt::format("{:.2f}", r.unfused_us)});
+               fmt::format("{:.2f}", r.seen_us), fmt::format("{:.2f}", r.unfused_us)});
   table.print(2);
 }
 void print(const std::vector<bench::ProductHostRecord>& records) {
@@ -213,8 +212,7 @@ class Bench {
         "host",
         {{"method",
           "C++ calls that nobody waits for: the first of the process (2048), of a shape, and the median batch of 100 "
-          "with a shape that was seen, as the library runs it and unfused; split_us: where the last round of tiles "
-          "is split"},
+          "with a shape that was seen, as the library runs it and unfused"},
          {"records", records}});
   }
   void small() {
