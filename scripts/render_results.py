@@ -125,15 +125,17 @@ PRODUCTS = ("gemm_weight_gradient",)  # cuBLASLt's alone, which loads code for e
 
 def host_section(run: dict, peers: dict | None) -> list[str]:
     def times(name: str, products: bool) -> list[float]:
-        return [r[name] for r in run["records"] if (r["program"] in PRODUCTS) == products]
+        return [r[name] for r in run["records"] if name in r and (r["program"] in PRODUCTS) == products]
 
     def span(name: str, products: bool) -> str:
         least, most = (f"{end(times(name, products)):.1f}" for end in (min, max))
         return f"{least} µs" if least == most else f"{least} to {most} µs"
 
+    split = f"{span('split_us', False)} where it splits the last round of tiles, " if times("split_us", False) else ""
     text = (
-        f"Host time of a call from C++: {span('seen_us', False)} for a shape used before, {span('new_us', False)} "
-        f"for a new shape, up to {max(times('first_us', False)) / 1000:.1f} ms for a program's first call in a process. "
+        f"Host time of a call from C++: {span('seen_us', False)} for a shape used before, {split}"
+        f"{span('new_us', False)} for a new shape, up to {max(times('first_us', False)) / 1000:.1f} ms for a program's "
+        "first call in a process. "
         "Products that add to what is there, or of Aᵀ, are cuBLASLt's, which loads its own code: "
         f"{span('seen_us', True)}, up to "
         f"{max(times('new_us', True)) / 1000:.1f} ms and up to {max(times('first_us', True)) / 1000:.0f} ms. "

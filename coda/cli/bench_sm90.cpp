@@ -127,10 +127,11 @@ std::vector<std::pair<std::string, std::filesystem::path>> files_of(const std::s
 }
 
 void print(const std::vector<bench::HostRecord>& records) {
-  Table table({"host time of a call, us", "layout", "first", "new shape", "seen shape", "unfused"});
+  Table table({"host time of a call, us", "layout", "first", "new shape", "seen shape", "split round", "unfused"});
   for (const bench::HostRecord& r : records)
     table.add({r.program, coda::name_of(r.layout), fmt::format("{:.1f}", r.first_us), fmt::format("{:.2f}", r.new_us),
-               fmt::format("{:.2f}", r.seen_us), fmt::format("{:.2f}", r.unfused_us)});
+               fmt::format("{:.2f}", r.seen_us), r.split_us ? fmt::format("{:.2f}", *r.split_us) : "",
+               fmt::format("{:.2f}", r.unfused_us)});
   table.print(2);
 }
 void print(const std::vector<bench::ProductHostRecord>& records) {
@@ -212,7 +213,8 @@ class Bench {
         "host",
         {{"method",
           "C++ calls that nobody waits for: the first of the process (2048), of a shape, and the median batch of 100 "
-          "with a shape that was seen, as the library runs it and unfused"},
+          "with a shape that was seen, as the library runs it and unfused; split_us: where it splits the last round of "
+          "tiles"},
          {"records", records}});
   }
   void small() {

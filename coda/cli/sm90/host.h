@@ -16,7 +16,7 @@ class HostMeter {
 
  private:
   void* stream_;
-  Arguments usual_, other_;
+  Arguments usual_, other_, split_;
 };
 
 }  // namespace coda::bench

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "coda/cli/shape.h"
@@ -57,10 +58,12 @@ struct HostRecord {
   std::string program;
   Layout layout;
   double first_us, new_us, seen_us, unfused_us;  // of the process, of a shape, of one that was seen, and unfused
+  std::optional<double> split_us = {};           // of one that was seen whose last round of tiles is split
 };
 inline void to_json(json& j, const HostRecord& r) {
   j = {{"program", r.program},           {"layout", name_of(r.layout)},      {"first_us", rounded(r.first_us, 1)},
        {"new_us", rounded(r.new_us, 2)}, {"seen_us", rounded(r.seen_us, 2)}, {"unfused_us", rounded(r.unfused_us, 2)}};
+  if (r.split_us) j["split_us"] = rounded(*r.split_us, 2);
 }
 
 struct Layer {
