@@ -187,7 +187,7 @@ def main() -> int:
         run = not args.no_run
         units = {f[3]: sorted({check_of(g) for g in chosen if g[3] == f[3]}) for f in chosen}
         sound = {unit: pool.submit(attempt_sound, build, unit, checks, run) for unit, checks in units.items()}
-        results = [pool.submit(attempt, build, f, run) for f in chosen]
+        results = {pool.submit(attempt, build, f, run): f for f in chosen}
         unsound = 0
         for unit, checks in sound.items():
             for check, result in checks.result():
@@ -196,11 +196,15 @@ def main() -> int:
                 unsound += 1
                 print(f"mutation: {unit}: {' '.join(check)}: without a fault: {result}", flush=True)
         caught = 0
-        for number, (fault, done) in enumerate(zip(chosen, results), 1):
-            result = done.result()
-            if sys.stderr.isatty():
-                print(f"\r{number} of {len(chosen)}", end="", file=sys.stderr, flush=True)
+        for number, done in enumerate(concurrent.futures.as_completed(results), 1):
+            fault, result = results[done], done.result()
             caught += result in ("fails", "builds")
+            # Of a run that is cut off, this is what there is to see.
+            if sys.stderr.isatty() or number % 10 == 0:
+                end = "\r" if sys.stderr.isatty() else "\n"
+                print(
+                    f"mutation: {number} of {len(chosen)} done, {caught} caught", end=end, file=sys.stderr, flush=True
+                )
             if result not in ("fails", "builds"):
                 what = "SURVIVED" if result == "passes" else result
                 check = " ".join(check_of(fault))
