@@ -4,7 +4,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "coda/backend/cpu/gemm.h"
 #include "tests/support/guarded.h"
@@ -41,12 +40,6 @@ Mat integers(Random& random, std::int64_t rows, std::int64_t cols) {
   for (double& v : x.v) v = static_cast<double>(random.integer(-2, 2));
   return x;
 }
-Mat turned(const Mat& x) {
-  Mat t(x.cols, x.rows);
-  for (std::int64_t i = 0; i < x.rows; ++i)
-    for (std::int64_t j = 0; j < x.cols; ++j) t(j, i) = x(i, j);
-  return t;
-}
 
 /// Operands as a layout stores them, with rows that are not contiguous.
 template <class T>
@@ -59,8 +52,10 @@ struct Factors {
       : a(integers(random, m, k)),
         b(integers(random, n, k)),
         layout(l),
-        stored_a(l == coda::Layout::tn ? turned(a) : a, {.pitch = (l == coda::Layout::tn ? m : k) + pad}),
-        stored_b(l == coda::Layout::nt ? b : turned(b), {.pitch = (l == coda::Layout::nt ? k : n) + pad}) {}
+        stored_a(l == coda::Layout::tn ? reference::transposed(a) : a,
+                 {.pitch = (l == coda::Layout::tn ? m : k) + pad}),
+        stored_b(l == coda::Layout::nt ? b : reference::transposed(b),
+                 {.pitch = (l == coda::Layout::nt ? k : n) + pad}) {}
 
   template <class P>
   void run(const P& program, std::int64_t chunk, std::int64_t strip = 0) {
@@ -76,15 +71,15 @@ struct Factors {
   }
 };
 
-void expect_product(const Guarded<float>& out, const std::vector<float>& expected) {
+void expect_product(const Guarded<float>& out, const Mat& expected) {
   EXPECT_EQ(out.guard_damage("out"), "");
   EXPECT_EQ(out.unwritten("out"), "");
   std::int64_t wrong = 0;
   for (std::int64_t i = 0; i < out.rows(); ++i) {
     for (std::int64_t j = 0; j < out.cols(); ++j) {
-      const float want = expected[static_cast<std::size_t>(i * out.cols() + j)], got = out.get(i, j);
-      if (!(got == want) && ++wrong <= 3) {
-        ADD_FAILURE() << "row " << i << ", column " << j << ": " << got << ", expected " << want;
+      const float got = out.get(i, j);
+      if (!(got == expected(i, j)) && ++wrong <= 3) {
+        ADD_FAILURE() << "row " << i << ", column " << j << ": " << got << ", expected " << expected(i, j);
       }
     }
   }
@@ -108,9 +103,7 @@ TYPED_TEST(Chunks, AddUpToTheProductInEveryLayout) {
         if (pad != 0 && k % 2 == 0) continue;
         SCOPED_TRACE(testing::Message() << name_of(layout) << ", K = " << k << ", rows " << pad << " apart");
         Factors<T> x(random, layout, m, n, k, pad);
-        std::vector<float> expected(m * n);
-        for (std::int64_t i = 0; i < m; ++i)
-          for (std::int64_t j = 0; j < n; ++j) expected[static_cast<std::size_t>(i * n + j)] = x.product(i, j);
+        const Mat expected = reference::product({x.a, x.b});
         omp_set_num_threads(pad == 0 ? 3 : 1);
         Guarded<float> out(m, n);
         x.run(Stored{out.matrix()}, 128);
@@ -123,15 +116,14 @@ TYPED_TEST(Chunks, AddUpToTheProductInEveryLayout) {
           expect_product(out, expected);
           for (std::int64_t i = 0; rows && i < m; i += cpu::kTileM) {
             for (std::int64_t j = 0; j < n; ++j) {
-              float most = expected[static_cast<std::size_t>(i * n + j)];
-              for (std::int64_t r = i; r < std::min(m, i + cpu::kTileM); ++r)
-                most = std::max(most, expected[static_cast<std::size_t>(r * n + j)]);
+              double most = expected(i, j);
+              for (std::int64_t r = i; r < std::min(m, i + cpu::kTileM); ++r) most = std::max(most, expected(r, j));
               EXPECT_EQ(down.get(i / cpu::kTileM, j), most) << "column " << j;
             }
           }
           for (std::int64_t i = 0; columns && i < m; ++i) {
             for (std::int64_t j = 0; j < n; j += cpu::kTileN) {
-              const float* row = expected.data() + i * n;
+              const double* row = expected.v.data() + i * n;
               EXPECT_EQ(along.get(i, j / cpu::kTileN), *std::max_element(row + j, row + std::min(n, j + cpu::kTileN)))
                   << "row " << i;
             }

@@ -206,7 +206,7 @@ TEST_F(TrainSignals, ARunKeepsItsFolderToItselfUntilItEnds) {
 }
 
 TEST_F(TrainSignals, ControlCWhileTheSpeedIsMeasuredLeavesACheckpoint) {
-  const Child child(words({"--minutes", "1000", "--accumulation", "100"}), path("error"));
+  const Child child(words({"--minutes", "1000", "--accumulation", "30"}), path("error"));
   const int status = child.after(path("error"), 10, SIGINT);  // the model is described, the first step not done
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
   EXPECT_GE(nn::read_training(path("out")).step, 1);
@@ -250,9 +250,9 @@ TEST_F(TrainSignals, TheFirstProcessOfAContainerFailsToo) {
 }
 
 TEST_F(TrainSignals, AnIgnoredControlCStaysIgnored) {
-  const Child child(words({"--quiet", "--steps", "300"}), path("error"), SIG_IGN);
+  const Child child(words({"--quiet", "--steps", "100"}), path("error"), SIG_IGN);
   EXPECT_EQ(child.after(path("out/log.jsonl"), 200, SIGINT), 0) << slurp(path("error"));
-  EXPECT_EQ(nn::read_training(path("out")).step, 300);
+  EXPECT_EQ(nn::read_training(path("out")).step, 100);
 }
 
 TEST_F(TrainCommand, AComparisonThatCannotBeWrittenIsNotMade) {

@@ -8,6 +8,7 @@ namespace coda::test {
 namespace {
 
 const std::vector<std::int64_t> kTargets{0, 7, -100, 3};
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 template <class Call>
 void add_transform(BadCalls<Call>& bad) {
@@ -73,7 +74,6 @@ TEST(BadInput, OfTheLogSumExpIsNamed) {
   lse.matrix("max", AT(max), true).matrix("sum", AT(sum), true).vector("target_logit", AT(target_logit), true);
   lse.add("sum", "pitch of max", [](auto& x) { ++x.sum.pitch; })
       .add("first_column", "got one that begins at -1", [](auto& x) { x.first_column = -1; });
-  static constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   lse.add("first_column", "vocabulary of 1000", [](auto& x) { x.vocabulary = 1000, x.first_column = kMost; });
   lse.add("first_column", "begins at 9223372036854775807", [](auto& x) { x.first_column = kMost; });
   lse.add("vocabulary", "got -1", [](auto& x) { x.vocabulary = -1; });

@@ -98,7 +98,8 @@ TEST(BadInput, OfGemmResidualAndEmbeddingIsNamed) {
   embedding.add("token", "null pointer", [](auto& x) { x.token.data = nullptr; });
   embedding.add("token", "got 8 at row 1", [](auto& x) { x.table.rows = 8; });
   static const std::int64_t kNegative[] = {0, 1, -1, 2};
-  embedding.add("token", "got -1 at row 2", [](auto& x) { x.token = VectorOf<const std::int64_t>(kNegative, 4); });
+  embedding.add("token", "got -1 at row 2",
+                [](ops::Embedding& x) { x.token = VectorOf<const std::int64_t>(kNegative, 4); });
   embedding.overlap("x", AT(x), AT(table)).overlap("x", AT(x), AT(token)).overlap("h", AT(h), AT(x));
   embedding.overlap("h", AT(h), AT(weight));
 }

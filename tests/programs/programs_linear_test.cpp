@@ -125,11 +125,15 @@ void expect_residual(Case& c, int option) {
 TEST(GemmResidual, AddsTheResidualWeighsItAndReducesItsStatistics) { sweep(kResidualOptions, expect_residual); }
 
 /// Where A^T B has many more rows than columns, the CPU multiplies B^T A and turns its tiles, if no tile is folded.
+/// Every option with the first shape, and with one of the larger ones.
 TEST(Gemm, OfTransposedAWithManyRowsIsTheSame) {
   std::uint64_t seed = base_seed();
-  for (const Shape s : {Shape{600, 300, 128}, Shape{1031, 258, 200}, Shape{262, 131, 257}, Shape{1300, 513, 130}}) {
+  const Shape shapes[] = {{262, 131, 257}, {600, 300, 128}, {1031, 258, 200}, {1300, 513, 130}};
+  for (int number = 0; number < 4; ++number) {
+    const Shape& s = shapes[number];
     for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) {
       for (int option = 0; option < kLinearOptions + kResidualOptions; ++option) {
+        if (number > 0 && option % 3 != number - 1) continue;
         Case c(type, coda::Layout::tn, s.m, s.n, s.k, 1, seed % 2 == 0, seed);
         SCOPED_TRACE(c.describe());
         option < kLinearOptions ? expect_linear_product(c, option) : expect_residual(c, option - kLinearOptions);
