@@ -1,5 +1,6 @@
 """A LLaMA or Qwen3 for training, whose layers are calls of CODA around PyTorch's attention."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -71,19 +72,31 @@ class Layer(nn.Module):
         return BlockWeights(self.out, self.post_norm, self.gate_up, self.down)
 
 
+def query_key_value(qkv: Tensor, c: LlamaConfig) -> tuple[Tensor, Tensor, Tensor]:
+    """(batch, q_heads, sequence, head_dim) and twice (batch, kv_heads, sequence, head_dim), parts of qkv (batch,
+    sequence, W): normed, rotated, and as torch.nn.functional.scaled_dot_product_attention takes them."""
+    widths = (c.q_heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim)
+    q, k, v = (part.unflatten(-1, (-1, c.head_dim)).transpose(1, 2) for part in qkv.split(widths, -1))
+    return q, k, v
+
+
 def causal_attention(qkv: Tensor, c: LlamaConfig) -> Tensor:
     """(batch, sequence, Q) of qkv (batch, sequence, W): PyTorch's, each token sees itself and those before it."""
-    q, k, v = (
-        part.unflatten(-1, (-1, c.head_dim)).transpose(1, 2)
-        for part in qkv.split((c.q_heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim), -1)
-    )
+    q, k, v = query_key_value(qkv, c)
     attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=c.q_heads != c.kv_heads)
     return attended.transpose(1, 2).flatten(2).to(qkv.dtype)  # autocast has another one for it
+
+
+Attention = Callable[[Tensor, LlamaConfig], Tensor]  # as causal_attention
 
 
 class Llama(nn.Module):
     """`model(token, target)` is the mean cross-entropy of a batch, `model.logits(token)` its logits. target[b, t] is what
     follows token[b, t]: it is not shifted here, as the labels of `transformers` are.
+
+    Several documents in a row of a batch: `position` (batch, sequence), int32 or int64, begins anew with each, and
+    `attention` is one of yours that takes what causal_attention takes, and in which no token sees another document
+    (scaled_dot_product_attention with a mask, FlexAttention, ...). Padding likewise, with a target of -100.
 
     Weights are laid out as the operators want them (functional.pair_rows, functional.interleave); from_transformers and
     copy_to convert.
@@ -101,41 +114,59 @@ class Llama(nn.Module):
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
 
-    def heads(self, token: Tensor) -> Heads:
+    def heads(self, token: Tensor, position: Tensor | None = None) -> Heads:
         c = self.config
         if token.dim() != 2:
             raise ValueError(f"Llama: token: expected a shape (batch, sequence), got {tuple(token.shape)}")
+        if position is not None and position.shape != token.shape:
+            expected, found = tuple(token.shape), tuple(position.shape)
+            raise ValueError(f"Llama: position: expected the shape {expected} of token, got {found}")
         stat = torch.float64 if self.table.dtype == torch.float64 else torch.float32
         if self.rotary is None or self.rotary.device != token.device or self.rotary.dtype != stat:
             with torch.inference_mode(False):  # or no later call could train
                 frequency = torch.tensor(c.inverse_frequency, dtype=torch.float64, device=token.device)
                 self.rotary = rotary_table(frequency, c.positions, stat)
         batch, sequence = token.shape
-        position = torch.arange(sequence, dtype=torch.int32, device=token.device).repeat(batch) if batch > 1 else None
+        if position is not None:
+            position = position.flatten()
+        elif batch > 1:
+            position = torch.arange(sequence, dtype=torch.int32, device=token.device).repeat(batch)
         return Heads(c.q_heads, c.kv_heads, c.kv_heads, c.head_dim, self.rotary, position)
 
-    def hidden(self, token: Tensor) -> tuple[Tensor, Tensor]:
+    def hidden(
+        self, token: Tensor, position: Tensor | None = None, attention: Attention = causal_attention
+    ) -> tuple[Tensor, Tensor]:
         """(attention's output, residual stream) of the last layer."""
-        c, heads = self.config, self.heads(token)
+        c, heads = self.config, self.heads(token, position)
         x, qkv = block_pre(token, self.table, self.layers[0].qkv_weights(), heads, eps=c.eps, head_eps=c.eps)
         for layer, next in zip(self.layers[:-1], self.layers[1:], strict=True):
-            attended = causal_attention(qkv, c)
+            attended = attention(qkv, c)
             x, qkv = block(attended, x, layer.block_weights(), next.qkv_weights(), heads, eps=c.eps, head_eps=c.eps)
-        return causal_attention(qkv, c), x
+        return attention(qkv, c), x
 
     def head_weights(self) -> HeadWeights:
         return HeadWeights(self.final_norm, self.table if self.head is None else self.head)
 
-    def forward(self, token: Tensor, target: Tensor, **options) -> Tensor:
+    def forward(
+        self,
+        token: Tensor,
+        target: Tensor,
+        *,
+        position: Tensor | None = None,
+        attention: Attention = causal_attention,
+        **options,
+    ) -> Tensor:
         """The loss of token and target (batch, sequence); options are those of functional.block_post."""
-        attended, x = self.hidden(token)
+        attended, x = self.hidden(token, position, attention)
         weights = self.layers[-1].block_weights()
         return block_post(attended, x, weights, self.head_weights(), target, eps=self.config.eps, **options)
 
     @torch.no_grad()
-    def logits(self, token: Tensor) -> Tensor:
+    def logits(
+        self, token: Tensor, *, position: Tensor | None = None, attention: Attention = causal_attention
+    ) -> Tensor:
         """(batch, sequence, vocabulary). Not differentiated."""
-        attended, x = self.hidden(token)
+        attended, x = self.hidden(token, position, attention)
         weights = self.layers[-1].block_weights()
         return block_post_logits(attended, x, weights, self.head_weights(), eps=self.config.eps)
 

@@ -4,7 +4,9 @@
 import unittest
 
 import torch
+import torch.nn.functional as F
 from coda_torch import Llama, LlamaConfig
+from coda_torch.llama import query_key_value
 from transformers import (
     LlamaConfig as TheirLlamaConfig,
     LlamaForCausalLM,
@@ -169,10 +171,42 @@ class Model(unittest.TestCase):
         self.assertEqual((loss.dtype, model.table.grad.dtype), (torch.float32, torch.float32))
         self.assertLess(abs(loss.item() - model(token, token).item()), 1e-3)
 
+    def test_documents_in_one_row_are_what_each_is_alone(self):
+        for theirs in self.models():
+            lengths = (7, 1, 12)
+            number = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))
+            position = torch.cat([torch.arange(n) for n in lengths]).repeat(2, 1)
+            mask = (number[:, None] == number) & torch.ones(20, 20, dtype=torch.bool).tril()
+
+            def attention(qkv, config, mask=mask):
+                q, k, v = query_key_value(qkv, config)
+                grouped = config.q_heads != config.kv_heads
+                attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
+                return attended.transpose(1, 2).flatten(2)
+
+            token, target = torch.randint(0, 101, (2, 20)), torch.randint(0, 101, (2, 20))
+            packed, alone = Llama.from_transformers(theirs), Llama.from_transformers(theirs)
+            documents = list(zip(token.split(lengths, 1), target.split(lengths, 1), strict=True))
+            with self.subTest(theirs.config.model_type):
+                for type_ in (torch.int32, torch.int64):
+                    logits = packed.logits(token, position=position.to(type_), attention=attention)
+                    expected = torch.cat([alone.logits(t) for t, _ in documents], 1)
+                    self.assertLess(relative(logits, expected), 1e-13)
+                loss = packed(token, target, position=position, attention=attention)
+                loss.backward()
+                expected = sum(alone(*d) * d[0].numel() for d in documents) / token.numel()
+                expected.backward()
+                self.assertLess(abs(loss.item() - expected.item()), 1e-13)
+                for got, wanted in zip(packed.parameters(), alone.parameters(), strict=True):
+                    self.assertLess(relative(got.grad, wanted.grad), 1e-12)
+
     def test_tokens_that_are_not_a_batch_are_refused(self):
         model = Llama(LlamaConfig(31, 64, 96, 1, 4, 2, 16, positions=16))
         with self.assertRaisesRegex(ValueError, r"token: expected a shape \(batch, sequence\), got \(16,\)"):
             model.logits(torch.zeros(16, dtype=torch.int64))
+        token = torch.zeros(2, 16, dtype=torch.int64)
+        with self.assertRaisesRegex(ValueError, r"position: expected the shape \(2, 16\) of token, got \(16,\)"):
+            model(token, token, position=torch.arange(16))
 
     def test_compiled_as_one_graph(self):
         torch.manual_seed(1)
