@@ -325,7 +325,7 @@ void add_tune(CLI::App& app) {
       "multiprocessors; of several tables, the one whose memory speed is nearest is used. Different kernels may\n"
       "differ in the last bit, so use one table wherever bits must match.\n"
       "Examples:\n"
-      "  coda tune --out my.json                                      two minutes or so\n"
+      "  coda tune --out my.json                                      three minutes or so\n"
       "  coda tune gemm_rms_swiglu --shape 512x28672x4096 --out my.json\n"
       "  CODA_TUNING=my.json coda info --explain gemm_rms_swiglu 512 28672 4096");
   command->callback([a] { interruptible("tune", [&] { tune(*a); }); });
