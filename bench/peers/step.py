@@ -41,6 +41,14 @@ METHOD = (
 ROUNDS = 10
 
 
+class Projection(nn.Module):
+    """A norm and a QKV projection. The weights are those of `mine`."""
+
+    def __init__(self, mine):
+        super().__init__()
+        self.input_norm, self.qkv = mine.input_norm, mine.qkv
+
+
 class PlainLayer(nn.Module):
     """One layer from qkv's attention to the next qkv, as one writes it in PyTorch. The weights are those of `mine`."""
 
@@ -73,10 +81,9 @@ class Plain(nn.Module):
         super().__init__()
         self.c, self.table, self.final_norm = ours.config, ours.table, ours.final_norm
         self.head = ours.table if ours.head is None else ours.head
-        self.first = ours.layers[0]
-        nexts = [*ours.layers[1:], None]
+        self.first, *nexts = [Projection(qkv) for qkv, _ in ours.layers]
         self.layers = nn.ModuleList(
-            PlainLayer(self.c, mine, next) for mine, next in zip(ours.layers, nexts, strict=True)
+            PlainLayer(self.c, mine, next) for (_, mine), next in zip(ours.layers, [*nexts, None], strict=True)
         )
         position = torch.arange(SEQUENCE, device="cuda").repeat(BATCH)
         frequency = torch.tensor(self.c.inverse_frequency, dtype=torch.float64, device="cuda")

@@ -51,25 +51,69 @@ class LlamaConfig:
         return (self.q_heads + 2 * self.kv_heads) * self.head_dim
 
 
-class Layer(nn.Module):
-    """The weights of one layer; `Llama` calls the operators, which begin and end at attentions."""
+# Modules reach from attention to attention, as what is computed in one go does: over the end of a layer and the begin of
+# the next. So each has all weights that it needs when it is called, as fully_shard of one at a time wants it.
+
+
+def add_qkv_weights(module: nn.Module, c: LlamaConfig) -> None:
+    module.input_norm = nn.Parameter(torch.ones(c.hidden))
+    module.qkv = nn.Parameter(torch.empty(c.qkv_width, c.hidden))
+    module.q_norm = nn.Parameter(torch.ones(c.head_dim)) if c.qk_norm else None
+    module.k_norm = nn.Parameter(torch.ones(c.head_dim)) if c.qk_norm else None
+
+
+def qkv_weights(module: nn.Module) -> QkvWeights:
+    return QkvWeights(module.input_norm, module.qkv, module.q_norm, module.k_norm)
+
+
+def add_block_weights(module: nn.Module, c: LlamaConfig) -> None:
+    module.out = nn.Parameter(torch.empty(c.hidden, c.q_heads * c.head_dim))
+    module.post_norm = nn.Parameter(torch.ones(c.hidden))
+    module.gate_up = nn.Parameter(torch.empty(2 * c.ffn, c.hidden))
+    module.down = nn.Parameter(torch.empty(c.hidden, c.ffn))
+
+
+def block_weights(module: nn.Module) -> BlockWeights:
+    return BlockWeights(module.out, module.post_norm, module.gate_up, module.down)
+
+
+class Front(nn.Module):
+    """What lies ahead of the first attention."""
 
     def __init__(self, c: LlamaConfig) -> None:
         super().__init__()
-        self.input_norm = nn.Parameter(torch.ones(c.hidden))
-        self.qkv = nn.Parameter(torch.empty(c.qkv_width, c.hidden))
-        self.q_norm = nn.Parameter(torch.ones(c.head_dim)) if c.qk_norm else None
-        self.k_norm = nn.Parameter(torch.ones(c.head_dim)) if c.qk_norm else None
-        self.out = nn.Parameter(torch.empty(c.hidden, c.q_heads * c.head_dim))
-        self.post_norm = nn.Parameter(torch.ones(c.hidden))
-        self.gate_up = nn.Parameter(torch.empty(2 * c.ffn, c.hidden))
-        self.down = nn.Parameter(torch.empty(c.hidden, c.ffn))
+        self.eps = c.eps
+        add_qkv_weights(self, c)
 
-    def qkv_weights(self) -> QkvWeights:
-        return QkvWeights(self.input_norm, self.qkv, self.q_norm, self.k_norm)
+    def forward(self, token: Tensor, table: Tensor, heads: Heads) -> tuple[Tensor, Tensor]:
+        return block_pre(token, table, qkv_weights(self), heads, eps=self.eps, head_eps=self.eps)
 
-    def block_weights(self) -> BlockWeights:
-        return BlockWeights(self.out, self.post_norm, self.gate_up, self.down)
+
+class Between(nn.Module):
+    """What lies between two attentions."""
+
+    def __init__(self, c: LlamaConfig) -> None:
+        super().__init__()
+        self.eps = c.eps
+        add_block_weights(self, c)
+        add_qkv_weights(self, c)
+
+    def forward(self, attended: Tensor, x: Tensor, heads: Heads) -> tuple[Tensor, Tensor]:
+        return block(attended, x, block_weights(self), qkv_weights(self), heads, eps=self.eps, head_eps=self.eps)
+
+
+class Back(nn.Module):
+    """What lies behind the last attention: the loss or, without a target, the logits."""
+
+    def __init__(self, c: LlamaConfig) -> None:
+        super().__init__()
+        self.eps = c.eps
+        add_block_weights(self, c)
+
+    def forward(self, attended: Tensor, x: Tensor, head: HeadWeights, target: Tensor | None, **options) -> Tensor:
+        if target is None:
+            return block_post_logits(attended, x, block_weights(self), head, eps=self.eps, **options)
+        return block_post(attended, x, block_weights(self), head, target, eps=self.eps, **options)
 
 
 def query_key_value(qkv: Tensor, c: LlamaConfig) -> tuple[Tensor, Tensor, Tensor]:
@@ -98,6 +142,9 @@ class Llama(nn.Module):
     `attention` is one of yours that takes what causal_attention takes, and in which no token sees another document
     (scaled_dot_product_attention with a mask, FlexAttention, ...). Padding likewise, with a target of -100.
 
+    Sharded by FSDP2: `for part in model.parts: fully_shard(part)`, then `fully_shard(model)`. A MixedPrecisionPolicy has
+    cast_forward_inputs=False, or it would round the rotary angles.
+
     Weights are laid out as the operators want them (functional.pair_rows, functional.interleave); from_transformers and
     copy_to convert.
     """
@@ -106,13 +153,29 @@ class Llama(nn.Module):
         super().__init__()
         self.config = config
         self.table = nn.Parameter(torch.empty(config.vocabulary, config.hidden))
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.front = Front(config)
+        self.between = nn.ModuleList(Between(config) for _ in range(config.layers - 1))
+        self.back = Back(config)
         self.final_norm = nn.Parameter(torch.ones(config.hidden))
         self.head = None if config.tied else nn.Parameter(torch.empty(config.vocabulary, config.hidden))
         self.rotary = None  # made where the model is when it is first called, in full precision whatever its dtype
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
+
+    @property
+    def parts(self) -> list[nn.Module]:
+        """The modules between attentions. The table, the last norm and the head, which may be the table, are ours."""
+        return [self.front, *self.between, self.back]
+
+    @property
+    def layers(self) -> list[tuple[QkvWeights, BlockWeights]]:
+        """The weights of each layer."""
+        parts = self.parts
+        return [(qkv_weights(p), block_weights(q)) for p, q in zip(parts[:-1], parts[1:], strict=True)]
+
+    def head_weights(self) -> HeadWeights:
+        return HeadWeights(self.final_norm, self.table if self.head is None else self.head)
 
     def heads(self, token: Tensor, position: Tensor | None = None) -> Heads:
         c = self.config
@@ -133,42 +196,29 @@ class Llama(nn.Module):
             position = torch.arange(sequence, dtype=torch.int32, device=token.device).repeat(batch)
         return Heads(c.q_heads, c.kv_heads, c.kv_heads, c.head_dim, self.rotary, position)
 
-    def hidden(
-        self, token: Tensor, position: Tensor | None = None, attention: Attention = causal_attention
-    ) -> tuple[Tensor, Tensor]:
-        """(attention's output, residual stream) of the last layer."""
-        c, heads = self.config, self.heads(token, position)
-        x, qkv = block_pre(token, self.table, self.layers[0].qkv_weights(), heads, eps=c.eps, head_eps=c.eps)
-        for layer, next in zip(self.layers[:-1], self.layers[1:], strict=True):
-            attended = attention(qkv, c)
-            x, qkv = block(attended, x, layer.block_weights(), next.qkv_weights(), heads, eps=c.eps, head_eps=c.eps)
-        return attention(qkv, c), x
-
-    def head_weights(self) -> HeadWeights:
-        return HeadWeights(self.final_norm, self.table if self.head is None else self.head)
-
     def forward(
         self,
         token: Tensor,
-        target: Tensor,
+        target: Tensor | None = None,
         *,
         position: Tensor | None = None,
         attention: Attention = causal_attention,
         **options,
     ) -> Tensor:
-        """The loss of token and target (batch, sequence); options are those of functional.block_post."""
-        attended, x = self.hidden(token, position, attention)
-        weights = self.layers[-1].block_weights()
-        return block_post(attended, x, weights, self.head_weights(), target, eps=self.config.eps, **options)
+        """The loss of token and target (batch, sequence); options are those of functional.block_post. Without a target:
+        as `logits`."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and target is not None):
+            heads = self.heads(token, position)
+            x, qkv = self.front(token, self.table, heads)
+            for part in self.between:
+                x, qkv = part(attention(qkv, self.config), x, heads)
+            return self.back(attention(qkv, self.config), x, self.head_weights(), target, **options)
 
-    @torch.no_grad()
     def logits(
         self, token: Tensor, *, position: Tensor | None = None, attention: Attention = causal_attention
     ) -> Tensor:
         """(batch, sequence, vocabulary). Not differentiated."""
-        attended, x = self.hidden(token, position, attention)
-        weights = self.layers[-1].block_weights()
-        return block_post_logits(attended, x, weights, self.head_weights(), eps=self.config.eps)
+        return self(token, position=position, attention=attention)
 
     # ---- weights of Hugging Face's models
 
@@ -228,22 +278,22 @@ class Llama(nn.Module):
         if self.head is not None:
             model.lm_head.weight.copy_(self.head)
         model.model.norm.weight.copy_(self.final_norm)
-        for mine, its in zip(self.layers, model.model.layers, strict=True):
+        for (qkv_part, block_part), its in zip(self.layers, model.model.layers, strict=True):
             attention, mlp = its.self_attn, its.mlp
             sizes = (c.q_heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim)
-            q, k, v = mine.qkv.split(sizes)
+            q, k, v = qkv_part.qkv.split(sizes)
             attention.q_proj.weight.copy_(halve_rows(q, c.head_dim))
             attention.k_proj.weight.copy_(halve_rows(k, c.head_dim))
             attention.v_proj.weight.copy_(v)
-            attention.o_proj.weight.copy_(mine.out)
+            attention.o_proj.weight.copy_(block_part.out)
             if c.qk_norm:
-                attention.q_norm.weight.copy_(halve_rows(mine.q_norm, c.head_dim))
-                attention.k_norm.weight.copy_(halve_rows(mine.k_norm, c.head_dim))
-            mlp.gate_proj.weight.copy_(mine.gate_up[0::2])
-            mlp.up_proj.weight.copy_(mine.gate_up[1::2])
-            mlp.down_proj.weight.copy_(mine.down)
-            its.input_layernorm.weight.copy_(mine.input_norm)
-            its.post_attention_layernorm.weight.copy_(mine.post_norm)
+                attention.q_norm.weight.copy_(halve_rows(qkv_part.q_norm, c.head_dim))
+                attention.k_norm.weight.copy_(halve_rows(qkv_part.k_norm, c.head_dim))
+            mlp.gate_proj.weight.copy_(block_part.gate_up[0::2])
+            mlp.up_proj.weight.copy_(block_part.gate_up[1::2])
+            mlp.down_proj.weight.copy_(block_part.down)
+            its.input_layernorm.weight.copy_(qkv_part.input_norm)
+            its.post_attention_layernorm.weight.copy_(block_part.post_norm)
 
     def _pairs(self, model: nn.Module):
         """(a weight of this model, what it is in the layout of this one)."""
@@ -252,15 +302,15 @@ class Llama(nn.Module):
         yield self.final_norm, model.model.norm.weight
         if self.head is not None:
             yield self.head, model.lm_head.weight
-        for mine, its in zip(self.layers, model.model.layers, strict=True):
+        for (qkv_part, block_part), its in zip(self.layers, model.model.layers, strict=True):
             attention, mlp = its.self_attn, its.mlp
             q, k = (pair_rows(part.weight, c.head_dim) for part in (attention.q_proj, attention.k_proj))
-            yield mine.qkv, torch.cat((q, k, attention.v_proj.weight))
+            yield qkv_part.qkv, torch.cat((q, k, attention.v_proj.weight))
             if c.qk_norm:
-                yield mine.q_norm, pair_rows(attention.q_norm.weight, c.head_dim)
-                yield mine.k_norm, pair_rows(attention.k_norm.weight, c.head_dim)
-            yield mine.out, attention.o_proj.weight
-            yield mine.gate_up, interleave(mlp.gate_proj.weight, mlp.up_proj.weight)
-            yield mine.down, mlp.down_proj.weight
-            yield mine.input_norm, its.input_layernorm.weight
-            yield mine.post_norm, its.post_attention_layernorm.weight
+                yield qkv_part.q_norm, pair_rows(attention.q_norm.weight, c.head_dim)
+                yield qkv_part.k_norm, pair_rows(attention.k_norm.weight, c.head_dim)
+            yield block_part.out, attention.o_proj.weight
+            yield block_part.gate_up, interleave(mlp.gate_proj.weight, mlp.up_proj.weight)
+            yield block_part.down, mlp.down_proj.weight
+            yield qkv_part.input_norm, its.input_layernorm.weight
+            yield block_part.post_norm, its.post_attention_layernorm.weight

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""coda_torch.Llama sharded over two processes by FSDP2 against the same model in one."""
+
+import tempfile
+import unittest
+
+import torch
+import torch.distributed as dist
+from coda_torch import Llama, LlamaConfig
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+RANKS = 2
+MODELS = (
+    LlamaConfig(31, 64, 96, 1, 4, 2, 16, positions=16),
+    LlamaConfig(31, 64, 96, 3, 4, 2, 16, positions=16, qk_norm=True),
+    LlamaConfig(31, 48, 80, 2, 6, 2, 10, positions=16, tied=True),
+)
+
+
+def model_of(config: LlamaConfig, dtype: torch.dtype) -> Llama:
+    torch.manual_seed(1)
+    return Llama(config).to(dtype)
+
+
+def sharded(model: Llama, policy: MixedPrecisionPolicy) -> Llama:
+    mesh = init_device_mesh("cpu", (RANKS,))
+    for part in model.parts:
+        fully_shard(part, mesh=mesh, mp_policy=policy)
+    return fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def relative(got: torch.Tensor, expected: torch.Tensor) -> float:
+    return ((got.double() - expected).abs().max() / expected.abs().max()).item()
+
+
+def compare(rank: int, config: LlamaConfig, dtype: torch.dtype, policy: MixedPrecisionPolicy, bound: float) -> None:
+    """Each process has a row of two, so that the mean of their gradients is that of both rows."""
+    torch.manual_seed(2)
+    token, target = torch.randint(0, 31, (RANKS, 16)), torch.randint(0, 31, (RANKS, 16))
+    expected = model_of(config, torch.float64)
+    expected(token, target).backward()
+    model, row = sharded(model_of(config, dtype), policy), slice(rank, rank + 1)
+    for _ in range(2):  # also with what the first pass left
+        model.zero_grad(set_to_none=True)
+        model(token[row], target[row]).backward()
+    for (name, got), wanted in zip(model.named_parameters(), expected.parameters(), strict=True):
+        error = relative(got.grad.full_tensor(), wanted.grad)
+        if not error < bound:
+            raise AssertionError(f"{config}: {name}: {error}")
+    error = relative(model.logits(token[row]), expected.logits(token[row]))
+    if not error < bound:
+        raise AssertionError(f"{config}: logits: {error}")
+
+
+def run(rank: int, meeting: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=RANKS)
+    try:
+        mixed = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+        for config in MODELS:
+            compare(rank, config, torch.float64, MixedPrecisionPolicy(), 1e-12)
+            compare(rank, config, torch.float32, mixed, 0.05)
+    finally:
+        dist.destroy_process_group()
+
+
+class Sharded(unittest.TestCase):
+    def test_gradients_and_logits_are_those_of_one_process(self):
+        with tempfile.TemporaryDirectory() as folder:
+            torch.multiprocessing.spawn(run, (f"{folder}/meeting",), RANKS)
+
+
+if __name__ == "__main__":
+    unittest.main()
