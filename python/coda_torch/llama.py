@@ -51,8 +51,8 @@ class LlamaConfig:
         return (self.q_heads + 2 * self.kv_heads) * self.head_dim
 
 
-# Modules reach from attention to attention, as what is computed in one go does: over the end of a layer and the begin of
-# the next. So each has all weights that it needs when it is called, as fully_shard of one at a time wants it.
+# Modules reach from attention to attention, as what is computed in one go does: over the end of a layer and the begin
+# of the next. So each has all weights that it needs when it is called, as fully_shard of one at a time wants it.
 
 
 def add_qkv_weights(module: nn.Module, c: LlamaConfig) -> None:
@@ -142,8 +142,8 @@ class Llama(nn.Module):
     `attention` is one of yours that takes what causal_attention takes, and in which no token sees another document
     (scaled_dot_product_attention with a mask, FlexAttention, ...). Padding likewise, with a target of -100.
 
-    Sharded by FSDP2: `for part in model.parts: fully_shard(part)`, then `fully_shard(model)`. A MixedPrecisionPolicy has
-    cast_forward_inputs=False, or it would round the rotary angles.
+    Sharded by FSDP2: `for part in model.parts: fully_shard(part)`, then `fully_shard(model)`. A MixedPrecisionPolicy
+    has cast_forward_inputs=False, or it would round the rotary angles.
 
     Weights are laid out as the operators want them (functional.pair_rows, functional.interleave); from_transformers and
     copy_to convert.
