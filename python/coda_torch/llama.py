@@ -151,6 +151,8 @@ class Llama(nn.Module):
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
+        if config.layers < 1:
+            raise ValueError(f"Llama: config: expected at least 1 of layers, got {config.layers}")
         self.config = config
         self.table = nn.Parameter(torch.empty(config.vocabulary, config.hidden))
         self.front = Front(config)

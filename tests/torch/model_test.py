@@ -200,6 +200,10 @@ class Model(unittest.TestCase):
                 for got, wanted in zip(packed.parameters(), alone.parameters(), strict=True):
                     self.assertLess(relative(got.grad, wanted.grad), 1e-12)
 
+    def test_a_model_has_a_layer(self):
+        with self.assertRaisesRegex(ValueError, "config: expected at least 1 of layers, got 0"):
+            Llama(LlamaConfig(31, 64, 96, 0, 4, 2, 16))
+
     def test_tokens_that_are_not_a_batch_are_refused(self):
         model = Llama(LlamaConfig(31, 64, 96, 1, 4, 2, 16, positions=16))
         with self.assertRaisesRegex(ValueError, r"token: expected a shape \(batch, sequence\), got \(16,\)"):
