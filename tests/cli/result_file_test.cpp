@@ -29,7 +29,7 @@ TEST(ResultFile, RecordsHaveTheMembersOfTheCommittedFiles) {
     EXPECT_EQ(members(record), members(committed(file).at(list).at(0))) << file;
   };
   expect(bench::KernelRecord{"gemm", {8, 16, 32}, Layout::nn, 2, 1}, "kernels.json", "records");
-  expect(bench::HostRecord{"gemm", Layout::nt, 4, 3, 2, 1}, "host.json", "records");
+  expect(bench::HostRecord{"gemm", Layout::nt, 5, 4, 3, 2, 1}, "host.json", "records");
   expect(bench::LayerRecord{{2048, 8192, 32, 8, 64}, 16384, "forward", 2, 1, 3, 4, {2, 1}}, "layer.json", "records");
   expect(bench::SmallRecord{"fill", 1, 1, 4, 2, 1}, "small.json", "records");
   expect(bench::ProductHostRecord{"matmul", Layout::nt, 128, 2, 1}, "small.json", "host");
