@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """coda_torch.Llama against the models of `transformers` whose weights it takes: logits, loss, gradients, and back."""
 
+import copy
 import unittest
 
 import torch
 import torch.nn.functional as F
 from coda_torch import Llama, LlamaConfig
 from coda_torch.llama import query_key_value
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from transformers import (
     LlamaConfig as TheirLlamaConfig,
     LlamaForCausalLM,
@@ -212,20 +214,33 @@ class Model(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"position: expected the shape \(2, 16\) of token, got \(16,\)"):
             model(token, token, position=torch.arange(16))
 
+    def assert_trains_alike(self, model, others):
+        token, target = torch.randint(0, 31, (2, 16)), torch.randint(0, 31, (2, 16))
+        found = []
+        for run in (model, *others):
+            run.zero_grad(set_to_none=True)
+            loss = run(token, target)
+            loss.backward()
+            found.append([loss.detach(), *(p.grad for p in run.parameters())])
+        for other in found[1:]:
+            for wanted, got in zip(found[0], other, strict=True):
+                self.assertLess(relative(got, wanted), 1e-12)
+
     def test_compiled_as_one_graph(self):
         torch.manual_seed(1)
         model = Llama(LlamaConfig(31, 64, 96, 2, 4, 2, 16, positions=16)).double()
-        token, target = torch.randint(0, 31, (2, 16)), torch.randint(0, 31, (2, 16))
-        model.logits(token)  # makes the table of angles
-        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-        found = []
-        for run in (model, compiled):
-            model.zero_grad(set_to_none=True)
-            loss = run(token, target)
-            loss.backward()
-            found.append([loss.detach(), *(p.grad for p in model.parameters())])
-        for eager, graph in zip(*found, strict=True):
-            self.assertLess(relative(graph, eager), 1e-12)
+        model.logits(torch.zeros(1, 1, dtype=torch.int64))  # makes the table of angles
+        self.assert_trains_alike(model, [torch.compile(model, fullgraph=True, backend="aot_eager")])
+
+    def test_parts_compiled_or_recomputed_one_at_a_time(self):
+        torch.manual_seed(1)
+        model = Llama(LlamaConfig(31, 64, 96, 3, 4, 2, 16, positions=16)).double()
+        compiled, recomputed = copy.deepcopy(model), copy.deepcopy(model)
+        for part in compiled.parts:
+            part.compile(fullgraph=True, backend="aot_eager")
+        for i, part in enumerate(recomputed.between):
+            recomputed.between[i] = checkpoint_wrapper(part)
+        self.assert_trains_alike(model, [compiled, recomputed])
 
 
 if __name__ == "__main__":
