@@ -15,8 +15,8 @@ namespace coda::test {
 
 template <class Call>
 class BadCalls {
-  /// A function that lives longer than this. There are many hundred of them, each of a type of its own, and with a
-  /// std::function for each these tests take the compiler half as long again.
+  /// A function that lives longer than this. There are many hundred of them, each of a type of its own: made into a
+  /// std::function each, they take the compiler twice as long.
   class Spoil {
    public:
     template <class F>
