@@ -60,13 +60,9 @@ def interleave(candidates: list[Candidate], rounds: int = 30) -> None:
 
 
 def host_us(run) -> float:
-    """Microseconds that the caller of `run` waits, shape seen: the median batch of calls that nobody waits for, behind
-    WARM_UP_MS of them: in one run the first thousand or so took 21 us each and others 12."""
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < WARM_UP_MS / 1000:
-        run()
+    """Microseconds that the caller of `run` waits, shape seen: the median batch of calls that nobody waits for."""
     batches = []
-    for _ in range(21):
+    for _ in range(5):
         torch.cuda.synchronize()
         begin = time.perf_counter()
         for _ in range(HOST_CALLS):

@@ -140,7 +140,8 @@ class Llama(nn.Module):
 
     Several documents in a row of a batch: `position` (batch, sequence), int32 or int64, begins anew with each, and
     `attention` is one of yours that takes what causal_attention takes, and in which no token sees another document
-    (scaled_dot_product_attention with a mask, FlexAttention, ...). Padding likewise, with a target of -100.
+    (query_key_value, then scaled_dot_product_attention with a mask, FlexAttention, ...). Padding is a document whose
+    targets are -100.
 
     Sharded by FSDP2: `for part in model.parts: fully_shard(part)`, then `fully_shard(model)`. A MixedPrecisionPolicy
     has cast_forward_inputs=False, or it would round the rotary angles.

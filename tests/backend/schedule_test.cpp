@@ -79,7 +79,8 @@ TEST(Schedule, DoesEachStepOfEachTileOnce) {
   for (const int clusters : {1, 2, 5, 57, 66, 256}) {
     for (const int steps : {1, 2, 3, 5, 7, 16, 17, 64, 129}) {
       for (const int rounds : {1, 2, 5}) {
-        for (int left = clusters > 50; left < clusters; left += clusters > 100 ? 23 : clusters > 50 ? 3 : 1) {
+        const int every = clusters > 100 ? 23 : clusters > 50 ? 3 : 1;
+        for (int left = 0; left < clusters; left += left == 0 ? 1 : every) {
           for (const Split split : splits()) {
             const Launch launch{clusters, rounds, left, steps};
             ASSERT_EQ(fault_of(launch, split), "")
