@@ -13,9 +13,9 @@
 //
 // Temporaries live in `workspace` where the caller gives one: 64-byte aligned memory of the backend, of as many bytes
 // as the function `..._workspace_bytes` says, free again when the call's work is done. Else they come from a
-// stream-ordered pool on sm90 and from an allocation on the CPU. A product on sm90 may have up to 17 MB of that pool
-// besides: then a graph that it is captured in has nodes for memory, so that it cannot be the body of a conditional
-// node or a child graph, and has one executable at a time.
+// stream-ordered pool on sm90 and from an allocation on the CPU. A product on sm90 may have up to 18 MB of that pool
+// besides. They stay with the stream (the first eight of a device that need them); in a capture they are nodes of the
+// graph, which then cannot be the body of a conditional node or a child graph, and has one executable at a time.
 //
 // Gradients of weights: each is optional (absent: not computed), of dtype T or stat, and is added to, or written if
 // `beta` is 0. Those of norm weights and of the embedding table are stat; the table's is always added to.

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
+#include "coda/backend/sm90/workspace.h"
 #include "coda/ops/ops.h"
 #include "tests/gpu/device.h"
 #include "tests/gpu/on_device.h"
@@ -17,6 +19,37 @@ namespace {
 
 // 72 tiles of 23 steps, to 66 clusters on 132 multiprocessors.
 constexpr Shape kShape{1100, 1800, 1416};
+
+/// Whether memory for a kernel on that stream is what another kernel on it has now.
+bool is_kept(void* stream, std::size_t bytes = 4096) {
+  return sm90::Workspace::of_kernel(4096, stream, "test").data() ==
+         sm90::Workspace::of_kernel(bytes, stream, "test").data();
+}
+
+using KernelMemory = OnHopper;
+
+// First in the file, for the first streams of a process are those that keep memory.
+TEST_F(KernelMemory, StaysWithTheFirstStreamsThatAskForIt) {
+  constexpr std::size_t kMost = sm90::Workspace::kKeptBytes;
+  std::set<void*> seen{sm90::Workspace::of_kernel(4096, nullptr, "test").data()};
+  EXPECT_TRUE(is_kept(nullptr)) << "of the default stream";
+  for (int i = 1; i < sm90::Workspace::kStreams; ++i) {
+    const Stream stream;  // gone behind its turn, and so its handle may be the next one's
+    EXPECT_TRUE(seen.insert(sm90::Workspace::of_kernel(4096, stream.get(), "test").data()).second) << "stream " << i;
+    EXPECT_TRUE(is_kept(stream.get(), kMost)) << "stream " << i;
+    const sm90::Workspace larger = sm90::Workspace::of_kernel(kMost + 1, stream.get(), "test");
+    EXPECT_FALSE(seen.contains(larger.data())) << "stream " << i;
+    const Graph graph(stream, [&] {
+      const sm90::Workspace of_graph = sm90::Workspace::of_kernel(4096, stream.get(), "test");
+      EXPECT_FALSE(seen.contains(of_graph.data())) << "captured on stream " << i;
+    });
+  }
+  const Stream too_many;
+  const sm90::Workspace one = sm90::Workspace::of_kernel(4096, too_many.get(), "test");
+  EXPECT_FALSE(seen.contains(one.data()));
+  EXPECT_FALSE(is_kept(too_many.get()));
+  EXPECT_TRUE(is_kept(nullptr)) << "of the default stream, behind all the others";
+}
 
 class SplitRound : public OnHopper {
  protected:
@@ -56,7 +89,7 @@ class Product {
 };
 
 TEST_F(SplitRound, LeavesTheSameBitsOnStreamsThatOverlap) {
-  constexpr int kStreams = 4;
+  constexpr int kStreams = sm90::Workspace::kStreams + 2;  // not all of them keep memory
   const Stream streams[kStreams];
   std::vector<std::unique_ptr<Product>> products;
   std::vector<std::vector<unsigned char>> alone;

@@ -64,6 +64,7 @@ targets = tests("extremes_test", "BadIndices.OfTargets*")
 single_row = tests("extremes_test", "Extremes.ThePitchOfASingleRow*", "gemm_norm")
 empty = tests("extremes_test", "Extremes.EmptySides*", "gemm_residual")
 without_growth = ("threads_test", "Threads.Neither*", "CODA_TEST_CALLS=200")
+kept_memory = tests("split_test", "KernelMemory.*")
 algorithms = tests("matmul_test", "Matmul.*algorithm*")
 large_bias = tests("large_test", "LargeOutputs.OfGemm")
 large_rows = tests("large_test", "LargeOutputs.WhoseRows*")
@@ -596,16 +597,21 @@ FAULTS = [
     (WORKSPACE, "data_(std::exchange(other.data_, nullptr))", "data_(other.data_)", "workspace"),
     (
         WORKSPACE,
-        "if (data_) detail::forget(cudaFreeAsync(data_, static_cast<cudaStream_t>(stream_)));",
+        "if (data_ && !kept_) detail::forget(cudaFreeAsync(data_, static_cast<cudaStream_t>(stream_)));",
         "",
         "workspace",
         without_growth,
     ),
     (
         WORKSPACE,
-        "  if (data_) detail::forget(",
-        "  cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));\n  if (data_) detail::forget(",
+        "  if (data_ && !kept_) detail::forget(",
+        "  cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));\n  if (data_ && !kept_) detail::forget(",
         "workspace",
         without_growth,
     ),
+    (WORKSPACE, "if (!memory || entry.identity == identity)", "", "workspace", kept_memory),
+    (WORKSPACE, "if (capture != cudaStreamCaptureStatusNone) return nullptr;", "", "workspace", kept_memory),
+    (WORKSPACE, " && bytes <= kKeptBytes", "", "workspace", kept_memory),
+    (WORKSPACE, "kept_(other.kept_)", "kept_(false)", "workspace", kept_memory),
+    (WORKSPACE, "entry.identity = identity;", "entry.identity = 0;", "workspace", kept_memory),
 ]

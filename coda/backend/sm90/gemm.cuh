@@ -152,8 +152,8 @@ void launch(const Call& call, const Device& device, MatrixOf<const T> a, MatrixO
     const Rounds rounds = rounds_of(order.count(), steps, multiprocessors);
     const Schedule schedule(order.count(), rounds.clusters, steps, rounds.split);
     const std::size_t slots = static_cast<std::size_t>(schedule.slots());
-    const Workspace sums(slots * (Kernel::kSlotValues * sizeof(float) + Kernel::kSlotFlags * sizeof(std::uint64_t)),
-                         stream, call.op);
+    const Workspace sums = Workspace::of_kernel(
+        slots * (Kernel::kSlotValues * sizeof(float) + Kernel::kSlotFlags * sizeof(std::uint64_t)), stream, call.op);
     float* values = sums.as<float>();
     const bool paced =
         keeps_pace(call.m, call.n, call.k, Kernel::kTeamsAtOnce * order.count() / rounds.clusters, device.chip);

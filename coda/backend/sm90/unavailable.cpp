@@ -38,6 +38,7 @@ void DeviceBuffer::download(void*, std::size_t, std::size_t) const { refuse("Dev
 void DeviceBuffer::fill(unsigned char) { refuse("DeviceBuffer::fill"); }
 
 Workspace::Workspace(std::size_t, void*, const char* op) { refuse(op); }
+Workspace Workspace::of_kernel(std::size_t, void*, const char* op) { refuse(op); }
 Workspace::~Workspace() = default;
 Workspace::Workspace(Workspace&&) noexcept = default;
 Workspace& Workspace::operator=(Workspace&&) noexcept = default;

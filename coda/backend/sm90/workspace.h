@@ -19,6 +19,13 @@ class Workspace {
   Workspace(Workspace&& other) noexcept;
   Workspace& operator=(Workspace&& other) noexcept;
 
+  /// The same for a single kernel, at less of the host's time: the pool's memory stays with a stream, for one such
+  /// kernel after the other. That goes for the first kStreams streams of a device that ask for it, for up to kKeptBytes
+  /// and not inside of a capture; else it is as above.
+  static Workspace of_kernel(std::size_t bytes, void* stream, const char* op);
+  static constexpr int kStreams = 8;
+  static constexpr std::size_t kKeptBytes = std::size_t{18} << 20;
+
   void* data() const { return data_; }
   template <class T>
   T* as() const {
@@ -28,6 +35,7 @@ class Workspace {
  private:
   void* data_ = nullptr;
   void* stream_ = nullptr;
+  bool kept_ = false;  // by the stream
 };
 
 }  // namespace coda::sm90
