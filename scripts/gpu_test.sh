@@ -134,7 +134,7 @@ sanitize_with() { # sanitize_with <tool> <log>
   return "$status"
 }
 sanitize() {
-  local tool log jobs=() status=0 theirs races in_cublaslt
+  local tool log jobs=() status=0 more races in_cublaslt bad
   export CODA_TEST_SMALL=1 CODA_TEST_SEPARATE_BUFFERS=1
   for tool in "$@"; do
     # A test copies back elements that no call writes, such as the logit of a target that is none.
@@ -146,13 +146,15 @@ sanitize() {
   done
   for job in "${jobs[@]}"; do
     wait "${job%%:*}" || status=1
-    log=${job##*:} tool=${job#*:} tool=${tool%%:*} theirs=
+    log=${job##*:} tool=${job#*:} tool=${tool%%:*} more=
     if [[ $tool == racecheck ]]; then
       races=$(grep -c 'Race reported' "$log" || true) in_cublaslt=$(grep -c 'Race reported.* at nvjet_' "$log" || true)
-      theirs="; $in_cublaslt of them in cuBLASLt's kernels"
+      more="; $in_cublaslt of them in cuBLASLt's kernels"
       ((races == in_cublaslt)) || status=1
     fi
-    echo "$tool: $(grep -E '^\[  (PASSED|FAILED)|SUMMARY' "$log" | tr -s ' =' ' ' | paste -sd ';')$theirs"
+    bad=$(grep -c "process didn't terminate successfully" "$log" || true)
+    ((bad == 0)) || more+="; $bad programs ended badly"
+    echo "$tool: $(grep -E '^\[  (PASSED|FAILED)|SUMMARY' "$log" | tr -s ' =' ' ' | paste -sd ';')$more"
   done
   return "$status"
 }

@@ -51,6 +51,8 @@ def records_of(lines: list[str]) -> list[dict]:
                 if theirs := re.search(r"(\d+) of them in cuBLASLt's kernels", line):
                     record["of_cublaslt"] = int(theirs[1])
                     record["reports"] -= record["of_cublaslt"]
+                if bad := re.search(r"(\d+) programs ended badly", line):
+                    record["broken"] = int(bad[1])
             earlier = next((r for r in found if key_of(r) == key_of(record)), None)
             if earlier is None:
                 found.append(record)

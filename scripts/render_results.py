@@ -239,7 +239,10 @@ def tests_section(tests: dict) -> list[str]:
         return [r for r in tests["records"] if r["what"] == what]
 
     def at(record: dict) -> str:
-        return "" if record["commit"] == run["commit"] else f" (at {record['commit']})"
+        """What there is to say of a record: its commit, if it is another than the tests', and its note."""
+        commit = "" if record["commit"] == run["commit"] else f"at {record['commit']}"
+        said = "; ".join(filter(None, (commit, record.get("note"))))
+        return f" ({said})" if said else ""
 
     # What gpu_test.sh leaves out.
     left_out = {
@@ -249,15 +252,15 @@ def tests_section(tests: dict) -> list[str]:
 
     def watched(record: dict) -> str:
         theirs = f" and {record['of_cublaslt']} in cuBLASLt's kernels" if record.get("of_cublaslt") else ""
-        note = f" ({record['note']})" if "note" in record else ""
-        return f"{record['tool']}{left_out.get(record['tool'], '')} {record['reports']}{theirs}{at(record)}{note}"
+        bad = f", {record['broken']} programs ended badly" if "broken" in record else ""
+        return f"{record['tool']}{left_out.get(record['tool'], '')} {record['reports']}{theirs}{bad}{at(record)}"
 
     run, verify, edges = of("tests")[0], of("verify")[0], of("edge cases")[0]
     reruns = max(of("reruns"), key=lambda r: r["times"])
     broken = f", {len(run['broken'])} programs ended early" if "broken" in run else ""
     text = (
         f"Tested on an {tests['device']} (`scripts/gpu_test.sh`, commit {run['commit']}): {run['passed']} of {run['run']} "
-        f"tests{broken}; {verify['ok']} of {verify['outputs']} outputs within the bound against fp64{at(verify)}; "
+        f"tests{broken}{at(run)}; {verify['ok']} of {verify['outputs']} outputs within the bound against fp64{at(verify)}; "
         f"{edges['failed']} of {edges['cases']} edge cases failed{at(edges)}; "
         + ", ".join(watched(r) for r in of("sanitizer"))
         + f" reports; {reruns['kernels_and_layouts']} kernels and layouts run {reruns['times']} times{at(reruns)}: "

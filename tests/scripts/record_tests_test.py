@@ -50,6 +50,7 @@ class RecordTests(unittest.TestCase):
     def test_reports_of_all_programs_under_a_sanitizer_count(self) -> None:
         self.assertEqual(self.one("sanitizer", [SANITIZED]), {"what": "sanitizer", "tool": "memcheck", "reports": 5})
         self.assertEqual(self.one("sanitizer", [RACES])["reports"], 24, "all of them, not what is displayed")
+        self.assertEqual(self.one("sanitizer", [SANITIZED + "; 2 programs ended badly"])["broken"], 2)
 
     def test_reports_of_kernels_that_are_cublaslts_are_told_apart(self) -> None:
         self.assertEqual(
