@@ -65,6 +65,7 @@ single_row = tests("extremes_test", "Extremes.ThePitchOfASingleRow*", "gemm_norm
 empty = tests("extremes_test", "Extremes.EmptySides*", "gemm_residual")
 without_growth = ("threads_test", "Threads.Neither*", "CODA_TEST_CALLS=200")
 kept_memory = tests("split_test", "KernelMemory.*")
+capture = tests("capture_elsewhere_test", "CaptureElsewhere.*")
 algorithms = tests("matmul_test", "Matmul.*algorithm*")
 large_bias = tests("large_test", "LargeOutputs.OfGemm")
 large_rows = tests("large_test", "LargeOutputs.WhoseRows*")
@@ -597,15 +598,15 @@ FAULTS = [
     (WORKSPACE, "data_(std::exchange(other.data_, nullptr))", "data_(other.data_)", "workspace"),
     (
         WORKSPACE,
-        "if (data_ && !kept_) detail::forget(cudaFreeAsync(data_, static_cast<cudaStream_t>(stream_)));",
+        "detail::forget(cudaFreeAsync(data_, static_cast<cudaStream_t>(stream_)));",
         "",
         "workspace",
         without_growth,
     ),
     (
         WORKSPACE,
-        "  if (data_ && !kept_) detail::forget(",
-        "  cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));\n  if (data_ && !kept_) detail::forget(",
+        "  detail::forget(cudaFreeAsync(data_",
+        "  cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));\n  detail::forget(cudaFreeAsync(data_",
         "workspace",
         without_growth,
     ),
@@ -614,4 +615,7 @@ FAULTS = [
     (WORKSPACE, " && bytes <= kKeptBytes", "", "workspace", kept_memory),
     (WORKSPACE, "kept_(other.kept_)", "kept_(false)", "workspace", kept_memory),
     (WORKSPACE, "entry.identity = identity;", "entry.identity = 0;", "workspace", kept_memory),
+    (WORKSPACE, ("const detail::RelaxedCapture relaxed;", 1), "", "workspace", capture),
+    (WORKSPACE, ("const detail::RelaxedCapture relaxed;", 2), "", "workspace", capture),
+    (WORKSPACE, ("const detail::RelaxedCapture relaxed;", 3), "", "workspace", capture),
 ]

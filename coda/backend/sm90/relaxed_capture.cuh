@@ -1,4 +1,4 @@
-// For what is done once and is no work on a stream, such as making a pool or a handle.
+// For what is done once, such as making a pool or a handle, and for memory of a stream.
 #pragma once
 
 #include <cuda_runtime_api.h>

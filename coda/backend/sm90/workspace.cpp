@@ -86,6 +86,7 @@ class KeptMemory {
     const std::lock_guard lock(filling_);
     void* memory = entry.memory.load(std::memory_order_relaxed);
     if (memory) return memory;
+    const detail::RelaxedCapture relaxed;
     const cudaError_t status = cudaMallocFromPoolAsync(&memory, Workspace::kKeptBytes, pool, stream);
     if (status != cudaSuccess) return detail::forget(status), nullptr;
     entry.identity = identity;
@@ -119,13 +120,17 @@ Workspace Workspace::of_kernel(std::size_t bytes, void* stream, const char* op) 
   return kept.kept_ ? std::move(kept) : Workspace(bytes, stream, op);
 }
 
+// Anybody's capture in progress would be broken by memory that is asked for or given back outside of it.
 Workspace::Workspace(std::size_t bytes, void* stream, const char* op) : stream_(stream) {
   if (bytes == 0) return;
+  const detail::RelaxedCapture relaxed;
   check_pool(cudaMallocFromPoolAsync(&data_, bytes, current_pool(op, bytes), static_cast<cudaStream_t>(stream)), op,
              bytes, "cudaMallocFromPoolAsync");
 }
 Workspace::~Workspace() {
-  if (data_ && !kept_) detail::forget(cudaFreeAsync(data_, static_cast<cudaStream_t>(stream_)));
+  if (!data_ || kept_) return;
+  const detail::RelaxedCapture relaxed;
+  detail::forget(cudaFreeAsync(data_, static_cast<cudaStream_t>(stream_)));
 }
 Workspace::Workspace(Workspace&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), stream_(other.stream_), kept_(other.kept_) {}
