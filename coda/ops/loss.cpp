@@ -72,10 +72,11 @@ CrossEntropyGradient<T> gradient_of(const LogitTransform& transform, const Const
           .zeta2 = static_cast<Acc>(2 * o.z_loss)};
 }
 
-// dloss with ignored rows set to 0, so that the program needs no test for them.
+// dloss with 0 in rows that do not count, so that the program needs no test for them: those ignored and, on a device,
+// of a target that is none.
 template <class Acc>
 Temporary<Acc> masked_dloss(const Check& check, const Target& on, const ConstVector& dloss, const ConstVector& target,
-                            std::int64_t ignore) {
+                            std::int64_t ignore, std::int64_t vocabulary) {
   Temporary<Acc> out(check, on, dloss.size);
   if (on.backend == Backend::cpu) {
     const IndexVector index = index_vector(target);
@@ -83,7 +84,8 @@ Temporary<Acc> masked_dloss(const Check& check, const Target& on, const ConstVec
       out.data()[m] = index[m] == ignore ? Acc(0) : pointer<Acc>(dloss)[m];
     }
   } else {
-    sm90::masked_dloss(check.operation(), dloss, target, ignore, VectorOf<Acc>(out.data(), dloss.size), on.stream);
+    sm90::masked_dloss(check.operation(), dloss, target, ignore, vocabulary, VectorOf<Acc>(out.data(), dloss.size),
+                       on.stream);
   }
   return out;
 }
@@ -154,8 +156,12 @@ void lse_finalize(const LseFinalize& args) {
   const bool smoothing = args.loss && args.options.label_smoothing != 0;
   if (args.loss) {
     check.vector("loss", args.loss, m, stats);
-    check.indices("target", args.target, m);
-    check.operand("target", args.target);
+    if (args.vocabulary > 0) {
+      check_targets(check, args.on, args.target, m, args.vocabulary, args.options.ignore_index);
+    } else {
+      check.indices("target", args.target, m);
+      check.operand("target", args.target);
+    }
     check.vector("target_logit", args.target_logit, m, stats);
   }
   if (smoothing) {
@@ -219,7 +225,7 @@ void cross_entropy_backward(const CrossEntropyBackward& args) {
   with_real(t0, [&](auto t) {
     using T = decltype(t);
     using Acc = acc_t<T>;
-    const auto dloss = masked_dloss<Acc>(check, args.on, args.dloss, args.target, args.options.ignore_index);
+    const auto dloss = masked_dloss<Acc>(check, args.on, args.dloss, args.target, args.options.ignore_index, n);
     with_dot<T, Width::Same>(kind, args.dot, [&](auto dot) {
       apply<T>(check, args.on, m, n,
                coda::CrossEntropyBackward<T, decltype(dot)>{
@@ -309,7 +315,7 @@ void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args) {
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     using Acc = acc_t<T>;
-    const auto dloss = masked_dloss<Acc>(check, args.on, args.dloss, args.target, args.options.ignore_index);
+    const auto dloss = masked_dloss<Acc>(check, args.on, args.dloss, args.target, args.options.ignore_index, p.n);
     const std::int64_t chunk = std::min(args.chunk, std::max<std::int64_t>(p.n, 1));
     const bool layernorm = kind == NormKind::layernorm;
     // Row terms of all blocks side by side, so that they are added up once and in one order.

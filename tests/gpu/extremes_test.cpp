@@ -255,7 +255,9 @@ TEST_F(Extremes, PositionsUpTo131071AreExact) {
 /// where a value is missing, nothing where a row is to be added to.
 class BadIndices : public Extremes {
  protected:
-  void check_row(const char* name, int variant, const char* argument, bool poisons) {
+  /// `poisoned`: the output whose row must be NaN; kAll: each of them; else none need be.
+  static constexpr const char* kAll = "all";
+  void check_row(const char* name, int variant, const char* argument, const std::string& poisoned) {
     const Options options{.layout = program_of(name).natural, .whole_chunks = true, .everything = true, .seed = 450};
     LossCall call{draw(program_of(name), variant, options, {140, 264, 24})};
     Slot& slot = call.problem.slots[static_cast<std::size_t>(call.find(argument))];
@@ -271,7 +273,7 @@ class BadIndices : public Extremes {
         Execution got(call.problem, route);
         got.once(stream().get());
         EXPECT_EQ(got.fault(), "") << argument << " " << index;
-        expect_only_row(call.problem, got.image(), expected.image(), poisons);
+        expect_only_row(call.problem, got.image(), expected.image(), poisoned);
         std::vector<Mat> values = got.values();
         if (of_minus_one.empty()) of_minus_one = std::move(values);
         else
@@ -281,14 +283,15 @@ class BadIndices : public Extremes {
     }
   }
 
- private:
   static bool are_same(const std::vector<Mat>& x, const std::vector<Mat>& y) {
     const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
     for (std::size_t i = 0; i < x.size(); ++i)
       if (!std::equal(x[i].v.begin(), x[i].v.end(), y[i].v.begin(), y[i].v.end(), same)) return false;
     return true;
   }
-  static void expect_only_row(const Problem& p, const Image& got, const Image& expected, bool poisons) {
+
+ private:
+  static void expect_only_row(const Problem& p, const Image& got, const Image& expected, const std::string& poisoned) {
     for (std::size_t i = 0; i < p.slots.size(); ++i) {
       const Slot& s = p.slots[i];
       if (!s.output || !s.by_row) continue;
@@ -303,22 +306,42 @@ class BadIndices : public Extremes {
           }
         }
       }
-      EXPECT_TRUE(nan || !poisons) << p.name << ": " << s.name << ": row 5 has a wrong index and is not NaN";
+      EXPECT_TRUE(nan || (poisoned != kAll && poisoned != s.name))
+          << p.name << ": " << s.name << ": row 5 has a wrong index and is not NaN";
     }
   }
 };
 
 TEST_F(BadIndices, OfTokensAndPositionsMakeTheirRowNaN) {
-  check_row("embedding", 0, "token", true);
-  check_row("embedding", 1, "token", true);
+  check_row("embedding", 0, "token", kAll);
+  check_row("embedding", 1, "token", kAll);
   for (const char* name : {"gemm_norm_rope", "gemm_norm_qknorm_rope", "rope_backward", "qknorm_rope_backward"}) {
-    check_row(name, 0, "heads.position", false);
+    check_row(name, 0, "heads.position", "");
   }
 }
-TEST_F(BadIndices, OfTargetsTouchNothingElse) {
-  check_row("gemm_lse", 0, "target", false);
-  check_row("cross_entropy_backward", 0, "target", false);
-  check_row("linear_cross_entropy", 0, "target", false);
+TEST_F(BadIndices, OfTargetsMakeTheirLossNaN) {
+  check_row("gemm_lse", 0, "target", "");
+  check_row("linear_cross_entropy", 0, "target", "loss");
+}
+TEST_F(BadIndices, OfTargetsHaveNoGradient) {
+  for (const char* name : {"cross_entropy_backward", "linear_cross_entropy_backward"}) {
+    LossCall call{draw(program_of(name), 0, {.whole_chunks = true, .everything = true, .seed = 451}, {140, 264, 24})};
+    call.problem.slots[static_cast<std::size_t>(call.find("target"))].fixed = DType::int64;
+    Problem without = call.problem;
+    LossCall ignored{without};
+    ignored.values("target")(5, 0) = -100;
+    for (const Route route : kRoutes) {
+      Execution expected(ignored.problem, route);
+      expected.once(stream().get());
+      for (const double index : {-1.0, 264.0, 4294967296.0, -9e15}) {
+        call.values("target")(5, 0) = index;
+        Execution got(call.problem, route);
+        got.once(stream().get());
+        EXPECT_EQ(got.fault(), "") << got.name() << " " << index;
+        EXPECT_TRUE(are_same(got.values(), expected.values())) << got.name() << ": target " << index << " is none";
+      }
+    }
+  }
 }
 TEST_F(BadIndices, OfTokensAddToNoGradient) {
   LossCall call{draw(program_of("embedding_backward"), 0, {.whole_chunks = true, .seed = 460}, {140, 264, 24})};

@@ -47,7 +47,7 @@ class EveryKernel {
     sm90::sum_rows("op", partial_.matrix(), 0.5, sums_.vector(), on);
     sm90::sum_columns("op", partial_.matrix(), 0, columns_.vector(), on);
     sm90::sum_heads("op", partial_.matrix(), 2, 5, 12, 0, heads_.vector(), on);
-    sm90::masked_dloss("op", logit_.vector(), target_.vector(), 3, dloss_out_.vector(), on);
+    sm90::masked_dloss("op", logit_.vector(), target_.vector(), 3, kVocabulary, dloss_out_.vector(), on);
     sm90::cast("op", partial_.matrix(), cast_.matrix(), 1, on);
     sm90::fill("op", filled_.matrix(), 3, on);
     sm90::embedding_backward("op", dx_.matrix(), target_.vector(), table_.matrix(), on);

@@ -354,7 +354,8 @@ TEST_F(Kernels, lse_and_loss) {
         for (const LossOptions& o : {LossOptions{0, 0}, {0.1, 0}, {0, 1e-3}, {0.2, 1e-2}}) {
           SCOPED_TRACE(text(s) + " ignored: one in " + std::to_string(ignore_every) + ", smoothing " +
                        std::to_string(o.smoothing) + ", z_loss " + std::to_string(o.z_loss));
-          const Vec target = index_vec(random_targets(random, s.rows, 1000, ignore_every));
+          Vec target = index_vec(random_targets(random, s.rows, 1000, ignore_every));
+          for (std::size_t i = 5; i < rows; i += 9) target[i] = i % 2 == 0 ? 1000 : -5;  // none of the vocabulary
           const auto device_target = on_device<decltype(index)>(target);
           OnDevice<float> lse(s.rows, 1), loss(s.rows, 1);
           const bool smooth = o.smoothing != 0;
@@ -371,6 +372,7 @@ TEST_F(Kernels, lse_and_loss) {
           sm90::lse_finalize("lse_finalize", args, nullptr);
           Vec ref_lse(rows), ref_loss(rows);
           reference_loss(max, sum, logit_sum, target, logit, 1000, o, ref_lse, ref_loss);
+          for (std::size_t i = 5; i < rows; i += 9) ref_loss[i] = kNan;
           // Terms of about 10 that may cancel.
           expect_near("lse", lse.fetch("lse", false).mat().v, ref_lse, kFp32, 1e-6);
           expect_near("loss", loss.fetch("loss", false).mat().v, ref_loss, kFp32, 4e-6);
@@ -385,23 +387,27 @@ TEST_F(Kernels, lse_and_loss) {
   }
 }
 
-TEST_F(Kernels, masked_dloss_zeroes_ignored_rows) {
+TEST_F(Kernels, masked_dloss_zeroes_rows_without_a_target) {
   Random random(6);
   for (const std::int64_t rows : {0, 1, 1000, 5001}) {
     for_index_types([&](auto index) {
-      Vec x = normal_vec(random, rows, 1, DType::fp32);
-      const Vec target = index_vec(random_targets(random, rows, 50, 3));
-      for (std::size_t i = 0; i < x.size(); ++i)
-        if (target[i] == -100) x[i] = kNan;  // must not come through
-      Vec ref = x;
-      for (std::size_t i = 0; i < ref.size(); ++i)
-        if (target[i] == -100) ref[i] = 0;
-      for (const std::int64_t misalign : {0, 1}) {
-        const auto dloss = on_device<float>(x, misalign);
-        const auto device_target = on_device<decltype(index)>(target, misalign);
-        OnDevice<float> out(rows, 1, {.misalign = misalign});
-        sm90::masked_dloss("masked_dloss", dloss.vector(), device_target.vector(), -100, out.vector(), nullptr);
-        expect_near("out, misaligned by " + std::to_string(misalign), out, ref, 0, 0);
+      for (const int ignore : {-100, 7}) {
+        Vec x = normal_vec(random, rows, 1, DType::fp32);
+        Vec target = index_vec(random_targets(random, rows, 50, 3));
+        for (std::size_t i = 4; i < x.size(); i += 7) target[i] = i % 2 == 0 ? 50 : -1;
+        Vec ref = x;
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          if (target[i] != ignore && target[i] >= 0 && target[i] < 50) continue;
+          x[i] = kNan;  // must not come through
+          ref[i] = 0;
+        }
+        for (const std::int64_t misalign : {0, 1}) {
+          const auto dloss = on_device<float>(x, misalign);
+          const auto device_target = on_device<decltype(index)>(target, misalign);
+          OnDevice<float> out(rows, 1, {.misalign = misalign});
+          sm90::masked_dloss("masked_dloss", dloss.vector(), device_target.vector(), ignore, 50, out.vector(), nullptr);
+          expect_near("out, misaligned by " + std::to_string(misalign), out, ref, 0, 0);
+        }
       }
     });
   }

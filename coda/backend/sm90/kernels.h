@@ -25,7 +25,8 @@ void layernorm_finalize(const char* op, const ConstMatrix& tile_mean, const Cons
 
 /// lse[m] = log sum_t sum[m, t] exp(max[m, t]); -inf where every max is. loss, optional, needs target (M) int32 or
 /// int64 and target_logit (M): (1 - s)(lse - target_logit) + s (lse - sum_t logit_sum[m, t] / vocabulary) + zeta lse^2,
-/// and 0 where target is ignore_index. s: label_smoothing; zeta: z_loss.
+/// 0 where target is ignore_index, and NaN where it is none of a `vocabulary` above 0. s: label_smoothing; zeta:
+/// z_loss.
 struct LseFinalizeArgs {
   ConstMatrix max = {}, sum = {}, logit_sum = {};
   ConstVector target = {}, target_logit = {};
@@ -43,9 +44,9 @@ void sum_columns(const char* op, const ConstMatrix& partial, double beta, const 
 void sum_heads(const char* op, const ConstMatrix& partial, std::int64_t first_column, std::int64_t heads,
                std::int64_t head_dim, double beta, const Vector& out, void* stream);
 
-/// out[m] = target[m] == ignore_index ? 0 : dloss[m]
+/// out[m] = dloss[m], but 0 where target[m] is ignore_index or not in [0, vocabulary).
 void masked_dloss(const char* op, const ConstVector& dloss, const ConstVector& target, std::int64_t ignore_index,
-                  const Vector& out, void* stream);
+                  std::int64_t vocabulary, const Vector& out, void* stream);
 
 /// out = scale in, rounded once to out's type. in may be out.
 void cast(const char* op, const ConstMatrix& in, const Matrix& out, float scale, void* stream);

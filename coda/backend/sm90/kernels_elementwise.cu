@@ -65,6 +65,7 @@ struct MaskedDloss {
   const float* dloss;
   const Index* target;
   std::int64_t ignore_index;
+  std::uint64_t vocabulary;
   float* out;
 
   CODA_KERNEL_FN void load(const Place& at, Item& x) const {
@@ -74,7 +75,10 @@ struct MaskedDloss {
   CODA_KERNEL_FN void store(const Place& at, const Item& x) const {
     Chunk<float, C> y;
 #pragma unroll
-    for (int c = 0; c < C; ++c) y.v[c] = x.target.v[c] == ignore_index ? 0.f : x.dloss.v[c];
+    for (int c = 0; c < C; ++c) {
+      const std::int64_t index = x.target.v[c];
+      y.v[c] = index == ignore_index || static_cast<std::uint64_t>(index) >= vocabulary ? 0.f : x.dloss.v[c];
+    }
     y.template store<(C > 1)>(out + at.col, at.left);
   }
 };
@@ -232,13 +236,14 @@ void fill(const char* op, const Matrix& to, double value, void* stream) {
 }
 
 void masked_dloss(const char* op, const ConstVector& dloss, const ConstVector& target, std::int64_t ignore_index,
-                  const Vector& out, void* stream) {
+                  std::int64_t vocabulary, const Vector& out, void* stream) {
   const Launch launch(op, out.size, 1, stream);
   if (out.size <= 0) return;
   detail::require_fp32(launch, "dloss", dloss.dtype);
   const auto run = [&]<class Index, int C>(Index, std::integral_constant<int, C>) {
     const MaskedDloss<Index, C> kernel{static_cast<const float*>(dloss.data), static_cast<const Index*>(target.data),
-                                       ignore_index, static_cast<float*>(out.data)};
+                                       ignore_index, static_cast<std::uint64_t>(vocabulary),
+                                       static_cast<float*>(out.data)};
     detail::launch_elementwise(launch, kernel, 1, out.size);
   };
   const bool aligned = is_aligned(dloss.data, 16) && is_aligned(target.data, 16) && is_aligned(out.data, 16);

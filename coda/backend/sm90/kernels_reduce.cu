@@ -2,6 +2,9 @@
 // for memory, not for arithmetic.
 #include <cooperative_groups.h>
 
+#include <cstdint>
+#include <limits>
+
 #include "coda/backend/sm90/config.h"
 #include "coda/backend/sm90/kernels.cuh"
 #include "coda/backend/sm90/kernels.h"
@@ -232,6 +235,7 @@ struct LseFinalize {
   const float* target_logit;
   double label_smoothing, z_loss, logits_scale;  // logits_scale: 1 / vocabulary
   std::int64_t ignore_index;
+  std::uint64_t vocabulary;  // the largest number if it is not known
   float *lse, *loss;
 
   template <int N>
@@ -266,10 +270,13 @@ struct LseFinalize {
     const double value = static_cast<double>(row.shift) + ::log(row.total);
     lse[m] = static_cast<float>(value);
     if (!loss) return;
+    const std::int64_t index = target[m];
     double x = (1 - label_smoothing) * (value - static_cast<double>(target_logit[m]));
     if constexpr (Smoothing) x += label_smoothing * (value - row.logits * logits_scale);
     if (z_loss != 0) x += z_loss * value * value;
-    loss[m] = target[m] == ignore_index ? 0.f : static_cast<float>(x);
+    // Of a target that is none nobody has written a logit.
+    if (static_cast<std::uint64_t>(index) >= vocabulary) x = __longlong_as_double(0x7ff8000000000000);
+    loss[m] = index == ignore_index ? 0.f : static_cast<float>(x);
   }
 };
 
@@ -423,6 +430,8 @@ void lse_finalize(const char* op, const LseFinalizeArgs& args, void* stream) {
                                         .z_loss = args.z_loss,
                                         .logits_scale = Smoothing ? 1 / static_cast<double>(args.vocabulary) : 0,
                                         .ignore_index = args.ignore_index,
+                                        .vocabulary = args.vocabulary > 0 ? static_cast<std::uint64_t>(args.vocabulary)
+                                                                          : std::numeric_limits<std::uint64_t>::max(),
                                         .lse = values_of(launch, "lse", args.lse),
                                         .loss = args.loss ? values_of(launch, "loss", args.loss) : nullptr};
     launch_rows(launch, kernel, args.max, false);

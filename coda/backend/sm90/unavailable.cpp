@@ -79,7 +79,8 @@ void sum_heads(const char* op, const ConstMatrix&, std::int64_t, std::int64_t, s
                void*) {
   refuse(op);
 }
-void masked_dloss(const char* op, const ConstVector&, const ConstVector&, std::int64_t, const Vector&, void*) {
+void masked_dloss(const char* op, const ConstVector&, const ConstVector&, std::int64_t, std::int64_t, const Vector&,
+                  void*) {
   refuse(op);
 }
 void cast(const char* op, const ConstMatrix&, const Matrix&, float, void*) { refuse(op); }

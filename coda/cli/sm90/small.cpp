@@ -81,7 +81,8 @@ void add_masks(Cases& cases) {
     cases.push_back({"masked_dloss", tokens, 1, tokens * 16, [=](Buffers& b) -> Launch {
                        const Vector dloss = b.vector(tokens, kFp32), target = b.vector(tokens, DType::int64),
                                     out = b.vector(tokens, kFp32);
-                       return [=](void* on) { sm90::masked_dloss("masked_dloss", dloss, target, -100, out, on); };
+                       return
+                           [=](void* on) { sm90::masked_dloss("masked_dloss", dloss, target, -100, 1 << 17, out, on); };
                      }});
 }
 
