@@ -267,6 +267,13 @@ LayerShape check_layer(Check& check, const BlockPost& args) {
     c.loss(args.transform, args.options, args.target, args.on);
     c.output("lse", args.lse);
     c.output("loss", args.loss);
+  } else {
+    const auto none = [&](const char* name, bool given) {
+      check.require(!given, name, "expected none without head.head, got a vector");
+    };
+    none("target", static_cast<bool>(args.target));
+    none("lse", static_cast<bool>(args.lse));
+    none("loss", static_cast<bool>(args.loss));
   }
   return c.finish(args.workspace, block_post_workspace_bytes);
 }

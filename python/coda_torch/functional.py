@@ -42,7 +42,7 @@ class QkvWeights(NamedTuple):
 
     input_norm: Tensor  # (H)
     qkv: Tensor  # (W, H), the rows of a q or k head in pairs that are rotated: see pair_rows
-    q_norm: Tensor | None = None  # (head_dim)
+    q_norm: Tensor | None = None  # (head_dim), in pairs, too
     k_norm: Tensor | None = None
 
 
@@ -545,7 +545,11 @@ class _BlockPostLoss(torch.autograd.Function):
             ctx.handed_out = True
         gradients = ctx.saved_tensors
         # A number of another dtype than theirs would take four times as long.
-        torch._foreach_mul_([g for g in gradients if g is not None], dloss.to(gradients[0].dtype))
+        factor = dloss.to(gradients[0].dtype)
+        if torch.compiler.is_compiling():  # where nothing tells of a second backward
+            gradients = tuple(None if g is None else g * factor for g in gradients)
+        else:
+            torch._foreach_mul_([g for g in gradients if g is not None], factor)
         return (*gradients, None, None, None, None, None, None, None)
 
 
@@ -580,7 +584,7 @@ def block_post(
     again. At most `logit_rows` rows of logits are held, with 0 as many as fill 2 GiB on a GPU and 512 MiB on the CPU.
     """
     _check_reduction("block_post", reduction)
-    _given("block_post", attended=attended, x=x, weights_gate_up=weights[2], target=target)
+    _given("block_post", attended=attended, x=x, weights_gate_up=weights[2], head_head=head[1], target=target)
     if logit_rows < 0:  # which is the backward's
         raise RuntimeError(
             f"block_post: logit_rows: expected a number of rows, or 0 for the library's choice, got {logit_rows}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from coda_torch.functional import (
     BlockWeights,
@@ -187,17 +188,22 @@ class Llama(nn.Module):
         if position is not None and position.shape != token.shape:
             expected, found = tuple(token.shape), tuple(position.shape)
             raise ValueError(f"Llama: position: expected the shape {expected} of token, got {found}")
+        batch, sequence = token.shape
+        if position is None and sequence > c.positions:
+            raise ValueError(f"Llama: token: expected a sequence of at most {c.positions} positions, got {sequence}")
         stat = torch.float64 if self.table.dtype == torch.float64 else torch.float32
-        if self.rotary is None or self.rotary.device != token.device or self.rotary.dtype != stat:
+        rotary = self.rotary
+        if rotary is None or rotary.device != token.device or rotary.dtype != stat:
             with torch.inference_mode(False):  # or no later call could train
                 frequency = torch.tensor(c.inverse_frequency, dtype=torch.float64, device=token.device)
-                self.rotary = rotary_table(frequency, c.positions, stat)
-        batch, sequence = token.shape
+                rotary = rotary_table(frequency, c.positions, stat)
+            if not isinstance(rotary, FakeTensor):  # of somebody who only traces
+                self.rotary = rotary
         if position is not None:
             position = position.flatten()
         elif batch > 1:
             position = torch.arange(sequence, dtype=torch.int32, device=token.device).repeat(batch)
-        return Heads(c.q_heads, c.kv_heads, c.kv_heads, c.head_dim, self.rotary, position)
+        return Heads(c.q_heads, c.kv_heads, c.kv_heads, c.head_dim, rotary, position)
 
     def forward(
         self,

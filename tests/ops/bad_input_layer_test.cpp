@@ -112,6 +112,9 @@ TEST(BadInput, OfBlockPostIsNamed) {
   bad.vector("head.final_norm", AT(head.final_norm), true).matrix("head.head", AT(head.head), false, false);
   bad.matrix("x_last", AT(x_last), true).vector("rstd_last", AT(rstd_last), true).matrix("h", AT(h), true);
   bad.vector("lse", AT(lse), true).vector("loss", AT(loss), true).vector("target", AT(target), true);
+  bad.add("target", "expected none without head.head", [](auto& x) { x.head.head = {}; });
+  bad.add("lse", "expected none without head.head", [](auto& x) { x.head.head = {}, x.target = {}; });
+  bad.add("loss", "expected none without head.head", [](auto& x) { x.head.head = {}, x.target = {}, x.lse = {}; });
   bad.add("transform.cap", "got -1", [](auto& x) { x.transform.cap = -1; });
   bad.add("options.label_smoothing", "got 1", [](auto& x) { x.options.label_smoothing = 1; });
   bad.overlap("h", AT(h), AT(x_last), 0).overlap("x_last", AT(x_last), AT(x)).overlap("loss", AT(loss), AT(lse), 0);

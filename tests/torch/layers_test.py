@@ -199,6 +199,14 @@ class InFp64(unittest.TestCase):
         loss.backward(retain_graph=True)
         with self.assertRaisesRegex(RuntimeError, "block_post: expected one backward .*reduction='none' allows it"):
             loss.backward()
+        # Compiled, nothing tells of a second one, which has the same gradients.
+        for backend in ("eager", "aot_eager"):
+            torch.compiler.reset()
+            compiled = torch.compile(functools.partial(case.loss, ours), backend=backend)() * 2
+            first = torch.autograd.grad(compiled, case.leaves(), retain_graph=True)
+            first = [gradient.clone() for gradient in first]
+            for again, once in zip(torch.autograd.grad(compiled, case.leaves()), first, strict=True):
+                self.assertTrue(torch.equal(again, once), backend)
 
     def test_what_is_wrong_is_told_by_the_function_that_was_called(self):
         case = Case(torch.float32, "cpu", tokens=(2, 6))
@@ -222,6 +230,7 @@ class InFp64(unittest.TestCase):
             (block_post, post, "logit_rows: expected a number of rows, .* got -1", {"logit_rows": -1}),
             (block_post, post, "logit_rows: .* got -1", {"logit_rows": -1, "reduction": "none"}),
             (block_post, post, f"target: {none}", {"target": None}),
+            (block_post, post, f"head_head: {none}", {"head": HeadWeights(case.head.final_norm, None)}),
             (block_post, post, f"attended: {none}", {"attended": None}),
             (block_post, post, "x: expected a tensor, got list", {"x": [1.0]}),
             (block_post, post, f"target: {index} int16", {"target": case.target.short()}),

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from coda_torch import Llama, LlamaConfig
 from coda_torch.llama import query_key_value
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 from transformers import (
     LlamaConfig as TheirLlamaConfig,
@@ -130,8 +131,18 @@ class Model(unittest.TestCase):
     def test_more_tokens_than_positions_are_refused(self):
         model = Llama(LlamaConfig(31, 64, 96, 1, 4, 2, 16, positions=8))
         for batch in (1, 2):
+            token = torch.zeros(batch, 9, dtype=torch.int64)
+            with self.assertRaisesRegex(ValueError, "token: expected a sequence of at most 8 positions, got 9"):
+                model.logits(token)
             with self.assertRaisesRegex(RuntimeError, "block_pre: heads"):
-                model.logits(torch.zeros(batch, 9, dtype=torch.int64))
+                model(token, position=torch.arange(9).expand(batch, 9))
+
+    def test_a_trace_with_fake_tensors_leaves_no_trace(self):
+        model = Llama(LlamaConfig(31, 64, 96, 1, 4, 2, 16, positions=8))
+        token = torch.arange(16).reshape(2, 8)
+        expected = copy.deepcopy(model).logits(token)
+        make_fx(lambda t: model.logits(t), tracing_mode="fake", _allow_non_fake_inputs=True)(token)
+        self.assertTrue(torch.equal(model.logits(token), expected))
 
     def test_a_state_dict_is_that_of_the_weights(self):
         model = Llama(LlamaConfig(31, 64, 96, 2, 4, 2, 16, positions=16, qk_norm=True, tied=True))
