@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "coda/core/error.h"
+#include "coda/core/file.h"
 
 namespace coda::cli {
 namespace {
@@ -24,6 +25,13 @@ std::string driver() {
   return "unknown";
 }
 std::string version(int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); }
+
+/// What no other file can take the place of, such as a pipe or a terminal.
+bool is_stream(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
+}
 
 }  // namespace
 
@@ -62,18 +70,30 @@ nlohmann::ordered_json provenance(const sm90::DeviceInfo& device, const std::str
 
 void require_writable(const std::filesystem::path& path, const char* option) {
   std::error_code ignored;  // opening the file fails, too
-  const bool there = std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
-  if (!std::ofstream(path, std::ios::app))
+  try {
+    if (!is_stream(path)) {
+      const AtomicFile made(path);  // and not kept
+    } else if (!std::ofstream(path, std::ios::app)) {
+      throw Error(Status::io_error, path.string());
+    }
+  } catch (const Error&) {
     throw Error(Status::io_error, fmt::format("{}: expected a file to write, got {}", option, path.string()));
-  if (!there) std::filesystem::remove(path);
+  }
 }
 
 void write_result_file(const std::filesystem::path& path, const nlohmann::ordered_json& file, const char* option) {
-  std::ofstream out(path, std::ios::trunc);
-  out << lines_of(file);
-  out.close();
-  if (!out) throw Error(Status::io_error, fmt::format("{}: could not write {}", option, path.string()));
+  try {
+    if (!is_stream(path)) {
+      AtomicFile out(path);
+      out.write(lines_of(file));
+      out.commit();
+    } else if (!(std::ofstream(path) << lines_of(file) << std::flush)) {
+      throw Error(Status::io_error, path.string());
+    }
+  } catch (const Error& error) {
+    throw Error(Status::io_error, fmt::format("{}: could not write {}", option, error.what()));
+  }
 }
 
 }  // namespace coda::cli

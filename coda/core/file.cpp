@@ -145,7 +145,9 @@ void AtomicFile::write(std::span<const std::byte> data) {
 void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void AtomicFile::finish() {
-  if (::fsync(fd_) != 0) fail("flushing", errno);
+  while (::fsync(fd_) != 0) {
+    if (errno != EINTR) fail("flushing", errno);
+  }
 }
 
 void AtomicFile::commit() {

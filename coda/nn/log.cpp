@@ -6,12 +6,14 @@
 #include <sstream>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "coda/core/error.h"
 
 namespace coda::nn {
 
-TrainLog::TrainLog(const std::filesystem::path& file, std::int64_t done) : path_(file), lock_(file.parent_path()) {
+TrainLog::TrainLog(const std::filesystem::path& file, std::int64_t done, std::unique_ptr<FolderLock> held)
+    : path_(file), lock_(held ? std::move(held) : std::make_unique<FolderLock>(file.parent_path())) {
   std::error_code ignored;  // what cannot be looked at is there
   if (done > 0 && std::filesystem::symlink_status(file, ignored).type() != std::filesystem::file_type::not_found) {
     std::istringstream in(read_text(file));

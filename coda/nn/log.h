@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -13,9 +14,9 @@ namespace coda::nn {
 
 class TrainLog {
  public:
-  /// Continues the log after step `done` (0: a new one). Its folder is held as FolderLock does; nothing is written yet.
-  /// Throws Error(io_error) if a log is there that cannot be read.
-  TrainLog(const std::filesystem::path& file, std::int64_t done);
+  /// Continues the log after step `done` (0: a new one). Its folder is held as FolderLock does, by `held` if that is
+  /// one; nothing is written yet. Throws Error(io_error) if a log is there that cannot be read.
+  TrainLog(const std::filesystem::path& file, std::int64_t done, std::unique_ptr<FolderLock> held = nullptr);
 
   /// Writes the lines up to step `done`: those of later steps, which a run wrote after its last checkpoint, go.
   void begin();
@@ -24,7 +25,7 @@ class TrainLog {
 
  private:
   std::filesystem::path path_;
-  FolderLock lock_;
+  std::unique_ptr<FolderLock> lock_;
   std::string kept_;
   std::ofstream out_;
 };

@@ -148,6 +148,8 @@ void Trainer::start() {
 }
 
 std::unique_ptr<Trainer> Trainer::resume(const fs::path& folder, const fs::path& data) {
+  // What is no folder is not made one: it has no checkpoint.
+  auto held = fs::is_directory(folder) ? std::make_unique<FolderLock>(folder) : nullptr;
   const TrainingState state = read_training(folder);
   const ModelConfig config = read_config(folder / "config.json");
   check_training(folder, config);
@@ -170,6 +172,8 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& folder, const fs::path&
     throw Error(Status::invalid_argument, fmt::format("resume: step: expected at most the run's {} steps, got {}",
                                                       options.steps, trainer->done_));
   }
+  trainer->resumed_ = folder;
+  trainer->held_ = std::move(held);
   return trainer;
 }
 
@@ -242,6 +246,11 @@ TrainResult Trainer::run(const RunOptions& run) {
   // Held once a step is done, and begun once that is saved: a run that can do neither leaves an older checkpoint and
   // its log as they were.
   std::optional<TrainLog> log;
+  const auto open_log = [&] {
+    std::error_code ignored;
+    const bool same = held_ && fs::equivalent(run.out, resumed_, ignored);
+    log.emplace(run.out / "log.jsonl", first, same ? std::move(held_) : nullptr);
+  };
   TrainResult result{done_, options_.steps, std::numeric_limits<double>::quiet_NaN()};
   Progress progress("train", options_.steps, first, run.progress);
   const double begin = now();
@@ -251,7 +260,7 @@ TrainResult Trainer::run(const RunOptions& run) {
   while (done_ < end && !result.interrupted) {
     const double step_begin = now(), rate = options_.schedule().at(done_);
     const Step s = step();
-    if (!log) log.emplace(run.out / "log.jsonl", first);
+    if (!log) open_log();
     const double tokens_per_second = static_cast<double>(options_.tokens_per_step()) / (now() - step_begin);
     result.loss = s.loss;
     nlohmann::ordered_json line{{"step", done_},
@@ -288,7 +297,7 @@ TrainResult Trainer::run(const RunOptions& run) {
   progress.finish();
   if (done_ == first) {  // nothing was left to do
     result.validation_loss = validation_loss();
-    log.emplace(run.out / "log.jsonl", first);
+    open_log();
     save(run.out);
     log->begin();
   }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "coda/core/file.h"
 #include "coda/nn/adamw.h"
 #include "coda/nn/checkpoint.h"
 #include "coda/nn/data.h"
@@ -68,7 +69,8 @@ class Trainer {
   /// A new run: the weights are a function of (model, seed).
   explicit Trainer(const TrainOptions& options);
   /// Continues the run whose checkpoint lies in `folder`, bitwise as if it had never stopped. `data` replaces the path
-  /// that the checkpoint names; the text must be the same.
+  /// that the checkpoint names; the text must be the same. The folder is held as FolderLock does until the run there
+  /// ends, or the trainer is gone: no other run can leave a later checkpoint meanwhile.
   static std::unique_ptr<Trainer> resume(const std::filesystem::path& folder, const std::filesystem::path& data = {});
 
   /// Seconds that a step and a validation take on this machine now; leaves the trainer as it was made.
@@ -107,6 +109,8 @@ class Trainer {
   std::optional<AdamW> optimiser_;
   std::unique_ptr<Network> model_;
   std::int64_t done_ = 0;
+  std::filesystem::path resumed_;     // the folder, if this continues a run
+  std::unique_ptr<FolderLock> held_;  // it, until the run there
 };
 
 /// The optimiser's view of a model: every tensor, decayed unless it is a norm weight.

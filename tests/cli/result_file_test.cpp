@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coda/cli/sm90/records.h"
+#include "tests/nn/scratch.h"
 
 namespace coda::cli {
 namespace {
@@ -73,13 +74,19 @@ TEST(ResultFile, EachRecordIsALine) {
 }
 
 TEST(ResultFile, PlaceThatCannotBeWrittenIsToldAndOneThatCanIsLeftAsItWas) {
-  const std::string folder = testing::TempDir() + "coda_result_file/", path = folder + "kernels.json";
+  const std::string folder = ::testing::TempDir() + "coda_result_file/", path = folder + "kernels.json";
   require_writable(path, "--out");
   EXPECT_FALSE(std::filesystem::exists(path));
   write_result_file(path, {{"records", json::array()}}, "--out");
   require_writable(path, "--out");
   EXPECT_GT(std::filesystem::file_size(path), 0U);
   EXPECT_THROW(require_writable(path + "/below.json", "--out"), std::exception);
+  const std::string before = testing::slurp(path);
+  {
+    const testing::FullDisk full(0);
+    EXPECT_THROW(write_result_file(path, {{"records", json::array()}}, "--out"), std::exception);
+  }
+  EXPECT_EQ(testing::slurp(path), before) << "of a full disk";
   std::filesystem::remove_all(folder);
 }
 

@@ -289,7 +289,7 @@ TEST(Training, AFullDiskKeepsTheOldCheckpoint) {
   Trainer(options).run(quiet(scratch / "out", 3));
   const std::string model = slurp(scratch / "out" / "model.safetensors");
   const std::string training = slurp(scratch / "out" / "training.safetensors");
-  const auto resumed = Trainer::resume(scratch / "out");
+  auto resumed = Trainer::resume(scratch / "out");
   resumed->step();
   {
     const testing::FullDisk full(20000);
@@ -297,7 +297,19 @@ TEST(Training, AFullDiskKeepsTheOldCheckpoint) {
   }
   EXPECT_TRUE(slurp(scratch / "out" / "model.safetensors") == model);
   EXPECT_TRUE(slurp(scratch / "out" / "training.safetensors") == training);
+  resumed.reset();
   EXPECT_EQ(Trainer::resume(scratch / "out")->steps_done(), 3);
+}
+
+TEST(Training, AResumedRunKeepsItsFolderToItselfUntilItEnds) {
+  const Scratch scratch;
+  Trainer(small_run(scratch.write("text.txt", rhyme(9000)), 6)).run(quiet(scratch / "out", 2));
+  const auto first = Trainer::resume(scratch / "out");
+  expect_error(Status::io_error, [&] { Trainer::resume(scratch / "out"); }, "another process is writing to");
+  EXPECT_EQ(first->run(quiet(scratch / "elsewhere", 1)).step, 3);
+  expect_error(Status::io_error, [&] { Trainer::resume(scratch / "out"); }, "another process is writing to");
+  EXPECT_EQ(first->run(quiet(scratch / "out", 1)).step, 4);
+  EXPECT_EQ(Trainer::resume(scratch / "out")->steps_done(), 4);
 }
 
 TEST(Training, ARunThatCannotBeSavedLeavesTheLogOfTheOlderOne) {
