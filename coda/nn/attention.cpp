@@ -59,6 +59,9 @@ Shape check_shape(const char* operation, const Args& a) {
                                     std::pair{"kv_heads", a.kv_heads}, std::pair{"head_dim", a.head_dim}}) {
     require(value >= 1, operation, name, "a number above 0", std::to_string(value));
   }
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  require(a.heads <= kMost / a.head_dim, operation, "heads", fmt::format("at most {}", kMost / a.head_dim),
+          std::to_string(a.heads));
   require(a.heads % a.kv_heads == 0, operation, "kv_heads", fmt::format("a divisor of heads ({})", a.heads),
           std::to_string(a.kv_heads));
   require(a.q.rows % a.batch == 0 && a.k.rows % a.batch == 0, operation, "batch", "a divisor of the rows of q and k",

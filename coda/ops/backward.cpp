@@ -1,4 +1,7 @@
 // Backward of linear layers behind a norm, and of activations.
+#include <algorithm>
+#include <limits>
+
 #include "coda/ops/common.h"
 #include "coda/programs/activation.h"
 #include "coda/programs/residual.h"
@@ -92,7 +95,8 @@ namespace {
 template <Width ZW, class Args, class WithFunction>
 void function_backward(Check& check, const Args& args, const WithFunction& with_function) {
   const Product p = check_product(check, args.a, args.b, args.layout);
-  const std::int64_t width = ZW == Width::Double ? 2 * p.n : p.n;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  const std::int64_t width = ZW == Width::Double ? 2 * std::min(p.n, kMost) : p.n;
   check.matrix("preact", args.preact, p.m, width, p.t);
   check.matrix("dpreact", args.dpreact, p.m, width, p.t);
   check.optional_matrix("out", args.out, p.m, p.n, p.t);

@@ -131,6 +131,11 @@ void check_fp32_on_sm90(const Check& check, const char* argument, DType t);
 
 // ---- groups of arguments that several operations have
 
+/// Whether the heads, of at least one column each, have n columns in all. No sum of huge counts overflows.
+inline bool are_heads_of(const Heads& h, std::int64_t n) {
+  const std::int64_t heads = n / h.head_dim;
+  return n % h.head_dim == 0 && h.q <= heads && h.k <= heads - h.q && h.v == heads - h.q - h.k;
+}
 /// Heads of n columns in all, and the angles of m rows; returns the number of columns of q and k heads.
 std::int64_t check_heads(Check& check, const Target& on, const Heads& h, std::int64_t m, std::int64_t n, DType stats);
 void check_tokens(Check& check, const Target& on, const ConstVector& token, std::int64_t m, std::int64_t vocabulary);

@@ -16,8 +16,7 @@ std::int64_t check_heads(Check& check, const Target& on, const Heads& h, std::in
   if (h.head_dim < 2 || h.head_dim % 2 != 0 || h.head_dim > cpu::kMaxTileN) {
     check.fail("heads.head_dim", "expected an even number from 2 to {}, got {}", cpu::kMaxTileN, h.head_dim);
   }
-  // Each count against N first: a sum of huge ones would overflow.
-  if (std::max({h.q, h.k, h.v}) > n || (h.q + h.k + h.v) * h.head_dim != n) {
+  if (!are_heads_of(h, n)) {
     check.fail("heads", "expected heads of {} columns in all, as many as N, got ({} + {} + {}) * {}", n, h.q, h.k, h.v,
                h.head_dim);
   }

@@ -110,8 +110,7 @@ void head_weight_gradient(const HeadWeightGradient& args) {
   Check check("head_weight_gradient", args.on);
   const DType stats = check_stats_dtype(check, "partial", args.partial);
   const Heads& h = args.heads;
-  if (h.head_dim <= 0 || h.head_dim > args.partial.cols || std::min({h.q, h.k, h.v}) < 0 ||
-      std::max({h.q, h.k, h.v}) > args.partial.cols || (h.q + h.k + h.v) * h.head_dim != args.partial.cols) {
+  if (h.head_dim <= 0 || std::min({h.q, h.k, h.v}) < 0 || !are_heads_of(h, args.partial.cols)) {
     check.fail("heads", "expected heads of {} columns in all, as partial has, got ({} + {} + {}) * {}",
                args.partial.cols, h.q, h.k, h.v, h.head_dim);
   }
