@@ -17,9 +17,9 @@ enum {
   CODA_INVALID_ARGUMENT,  ///< an argument is wrong; nothing was written
   CODA_UNSUPPORTED,       ///< this build, or this machine, cannot do it
   CODA_IO_ERROR,
-  CODA_DEVICE_ERROR,  ///< CUDA or cuBLAS failed
+  CODA_DEVICE_ERROR,  ///< CUDA, cuBLASLt or oneDNN failed, or there is no memory for what a call needs between
   CODA_INTERRUPTED,
-  CODA_OUT_OF_MEMORY,  ///< of the host
+  CODA_OUT_OF_MEMORY,  ///< of the host, for anything else
   CODA_INTERNAL_ERROR  ///< a fault of this library
 };
 

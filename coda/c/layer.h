@@ -6,16 +6,18 @@
 //                -> down + residual + partial norm -> finalize -> next QKV + scale + RoPE
 //   block_post   the same up to the final norm, then cross-entropy without logits
 //
+// It is the layer of LLaMA and Qwen3: RMSNorm, rotary embedding, optional QK-norm, a gated activation, no biases.
+// Others are chains of the calls in ops.h.
+//
 // Sizes: M tokens, H hidden (at least 1), F width after the gated activation, Q = q heads x head_dim (what attention
 // gives), W = (q + k + v heads) x head_dim, V vocabulary. T is bf16, fp16, fp32 or fp64; "stat" is fp32, or fp64 if T
 // is. Conventions are those of ops.h. Everything is checked before anything runs, and errors name the layer's
-// operation. Nothing waits; on sm90 a call can be captured in a CUDA graph.
+// operation.
 //
 // Temporaries live in `workspace` where the caller gives one: 64-byte aligned memory of the backend, of as many bytes
 // as the function `..._workspace_bytes` says, free again when the call's work is done. Else they come from a
-// stream-ordered pool on sm90 and from an allocation on the CPU. A product on sm90 may have up to 18 MB of that pool
-// besides. They stay with the stream (the first eight of a device that need them); in a capture they are nodes of the
-// graph, which then cannot be the body of a conditional node or a child graph, and has one executable at a time.
+// stream-ordered pool on sm90 and from an allocation on the CPU. What ops.h says that products need on sm90 comes from
+// that pool besides.
 //
 // Gradients of weights: each is optional (absent: not computed), of dtype T or stat, and is added to, or written if
 // `beta` is 0. Those of norm weights and of the embedding table are stat; the table's is always added to.
@@ -67,7 +69,8 @@ typedef struct coda_block_gradients {
   coda_matrix gate_up, down;
 } coda_block_gradients;
 
-/// The norm before attention and its projection. q_norm and k_norm (head_dim), both or none: QK-norm.
+/// The norm before attention and its projection, with pairs of columns of a head side by side (see Heads). q_norm and
+/// k_norm (head_dim), both or none: QK-norm.
 typedef struct coda_qkv_weights {
   coda_const_vector input_norm;  // (H)
   coda_const_matrix qkv;         // (W, H)
@@ -134,7 +137,8 @@ coda_block_args coda_block_defaults(void);
 coda_status coda_block(const coda_block_args* args);
 
 /// The last layer, and the loss if head.head is given: lse and loss (M) as in LinearCrossEntropy, without (M, V)
-/// logits. Without it, h and rstd_last are what any other use of the logits = rstd_last (h head^T) needs.
+/// logits. Without it, which takes no target, lse and loss, h and rstd_last are what any other use of the logits =
+/// rstd_last (h head^T) needs.
 typedef struct coda_block_post_args {
   coda_const_matrix attended, x;
   coda_block_weights weights;

@@ -11,9 +11,22 @@
 // view means that an optional argument is not given. Inputs that the epilogue reads element by element (residual, saved
 // pre-activations, gradients) may be overwritten in place by an output of the same shape; nothing else may overlap.
 // Tokens, targets and positions are checked on the CPU. On a device they are not looked at before the kernel runs: one
-// that is out of range is skipped there or gives NaN, and nothing outside of the arguments is read or written.
+// that is out of range is skipped there or gives NaN (a target: a loss of NaN and no gradient), and nothing outside of
+// the arguments is read or written.
 // bf16 below the smallest normal number may be read as 0 by a product, and stored as 0, where the CPU has instructions
 // for bf16.
+//
+// Running. A call on the CPU has ended when it returns; it uses OpenMP's threads (omp_set_num_threads,
+// OMP_NUM_THREADS), inside of a parallel region only the caller's. A call on sm90 is enqueued on the stream, 0 being
+// the legacy default stream, and returns: it does not wait, and an error while it runs is CUDA's to tell at the next
+// synchronisation. Any number of host threads may call at once, on any streams; the caller's own work on a stream keeps
+// its order with the calls. The memory is that of the thread's current device, in its primary context, which must not
+// be reset. Calls can be captured in a CUDA graph. Where one needs memory between its kernels it takes it from a
+// stream-ordered pool of the library's own, which keeps what it has: up to 18 MB for a product whose last round of
+// tiles is split, up to 32 MB for one of cuBLASLt's, some 256 MB where a program runs unfused behind a product (`coda
+// info --explain` tells which), and what a call's own comment says. In a graph such memory is a node, so that the graph
+// can be no child graph and no body of a conditional node, and has one executable at a time.
+//
 // Formulas are those of the CODA paper (arXiv 2605.19269) unless said otherwise.
 #pragma once
 
@@ -154,17 +167,20 @@ coda_gemm_norm_glu_args coda_gemm_norm_glu_defaults(void);
 coda_status coda_gemm_norm_glu(const coda_gemm_norm_glu_args* args);
 
 /// Head layout of a QKV projection and its rotary angles. Columns are q heads, k heads, v heads, head_dim each (even,
-/// at most 512). table (positions, head_dim) holds cos and sin of pair j at columns 2j and 2j+1, of the statistics'
-/// dtype, with a pitch of head_dim; position (M) is int32 or int64 in [0, positions), absent: the row's number. See
-/// rotary_table.
+/// at most 512). Pair j of a q or k head is its columns 2j and 2j+1. Weights of models that rotate halves, as Hugging
+/// Face's LLaMA and Qwen3 do, are to be permuted: row 2j of a head is its row j there, row 2j+1 its row j + head_dim/2,
+/// and so are the weights of QK-norm. table (positions, head_dim) holds cos and sin of pair j at columns 2j and 2j+1,
+/// of the statistics' dtype, with a pitch of head_dim; position (M) is int32 or int64 in [0, positions), absent: the
+/// row's number. See rotary_table.
 typedef struct coda_heads {
   int64_t q, k, v, head_dim;
   coda_const_matrix table;
   coda_const_vector position;
 } coda_heads;
 
-/// Fills a table (positions, head_dim), fp32 or fp64, for Heads: angle of pair j at p is p theta^(-2j / head_dim)
-/// (Su et al., arXiv 2104.09864), computed in fp64 and exact to fp32 at any position.
+/// Fills a table (positions, head_dim) in host memory, fp32 or fp64, for Heads (to be copied to the device for sm90):
+/// angle of pair j at p is p theta^(-2j / head_dim) (Su et al., arXiv 2104.09864), computed in fp64 and exact to fp32
+/// at any position.
 coda_status coda_rotary_table(coda_matrix table, double theta);
 
 /// z = norm(a b) (M, (q+k+v) head_dim); out: q and k heads rotated pairwise, v heads as they are.
@@ -211,7 +227,8 @@ typedef struct coda_gemm_lse_args {
   coda_norm norm;
   coda_logit_transform transform;
   coda_const_vector target;
-  int64_t ignore_index, first_column, vocabulary;  // vocabulary 0: V; ignore_index -100 by default
+  int64_t ignore_index, first_column;  // ignore_index -100 by default
+  int64_t vocabulary;  // that targets are in; 0: first_column + V, so that none may lie behind this block
   coda_matrix preact, logits;
   coda_matrix max, sum, logit_sum;
   coda_vector target_logit;
@@ -227,8 +244,9 @@ typedef struct coda_cross_entropy {
   int64_t ignore_index;  // -100 by default
 } coda_cross_entropy;
 
-/// lse[m] = log sum exp over the tiles; loss[m] as in CrossEntropy. logit_sum is needed with label smoothing only. The
-/// partial results may have any number of tiles (those of several blocks of the vocabulary side by side).
+/// lse[m] = log sum exp over the tiles; loss[m] as in CrossEntropy. logit_sum is needed with label smoothing only.
+/// vocabulary, the number of a row's logits, is needed with label smoothing, and what targets are checked by if given.
+/// The partial results may have any number of tiles (those of several blocks of the vocabulary side by side).
 typedef struct coda_lse_finalize_args {
   coda_const_matrix max, sum, logit_sum;
   coda_const_vector target, target_logit;

@@ -26,9 +26,12 @@ const char* read_side(const char* p, const char* end, std::int64_t& side) {
 }
 
 std::string closest_names(const std::string& name) {
-  std::vector<std::string> close;
-  for (const Entry& e : catalog())
+  std::vector<std::string> close, called;
+  for (const Entry& e : catalog()) {
+    if (e.call == name) called.push_back(e.name);
     if (e.name.find(name) != std::string::npos || name.find(e.name) != std::string::npos) close.push_back(e.name);
+  }
+  if (!called.empty()) close = called;  // it is the function that runs them
   return close.empty() ? "`coda programs` lists them" : fmt::format("did you mean {}?", fmt::join(close, ", "));
 }
 

@@ -8,7 +8,8 @@ namespace coda {
 
 enum class Status { invalid_argument, unsupported, io_error, device_error, interrupted };
 
-/// Thrown by every public call. `what()` reads "operation: argument: expected ..., got ...".
+/// Thrown by every public call. `what()` reads "operation: argument: expected ..., got ...", or, of a device_error,
+/// "operation (shape): what failed: what was said of it". That is also a lack of memory for what a call needs between.
 class Error : public std::runtime_error {
  public:
   Error(Status status, const std::string& message) : std::runtime_error(message), status_(status) {}

@@ -15,9 +15,22 @@ fp32 (fp64 if T is fp64) and partial ones have shape (M, tiles_n(N)) or (tiles_m
 view means that an optional argument is not given. Inputs that the epilogue reads element by element (residual, saved
 pre-activations, gradients) may be overwritten in place by an output of the same shape; nothing else may overlap.
 Tokens, targets and positions are checked on the CPU. On a device they are not looked at before the kernel runs: one
-that is out of range is skipped there or gives NaN, and nothing outside of the arguments is read or written.
+that is out of range is skipped there or gives NaN (a target: a loss of NaN and no gradient), and nothing outside of
+the arguments is read or written.
 bf16 below the smallest normal number may be read as 0 by a product, and stored as 0, where the CPU has instructions
 for bf16.
+
+Running. A call on the CPU has ended when it returns; it uses OpenMP's threads (omp_set_num_threads,
+OMP_NUM_THREADS), inside of a parallel region only the caller's. A call on sm90 is enqueued on the stream, 0 being
+the legacy default stream, and returns: it does not wait, and an error while it runs is CUDA's to tell at the next
+synchronisation. Any number of host threads may call at once, on any streams; the caller's own work on a stream keeps
+its order with the calls. The memory is that of the thread's current device, in its primary context, which must not
+be reset. Calls can be captured in a CUDA graph. Where one needs memory between its kernels it takes it from a
+stream-ordered pool of the library's own, which keeps what it has: up to 18 MB for a product whose last round of
+tiles is split, up to 32 MB for one of cuBLASLt's, some 256 MB where a program runs unfused behind a product (`coda
+info --explain` tells which), and what a call's own comment says. In a graph such memory is a node, so that the graph
+can be no child graph and no body of a conditional node, and has one executable at a time.
+
 Formulas are those of the CODA paper (arXiv 2605.19269) unless said otherwise.
 """
 
@@ -381,9 +394,9 @@ def gemm_lse(
     transform_scale: float = 1.0,
     transform_cap: float = 0.0,
     target: In = None,
-    ignore_index: int = -100,  # vocabulary 0: V
-    first_column: int = 0,  # vocabulary 0: V
-    vocabulary: int = 0,  # vocabulary 0: V
+    ignore_index: int = -100,
+    first_column: int = 0,
+    vocabulary: int = 0,  # that targets are in; 0: first_column + V, so that none may lie behind this block
     preact: Out = None,
     logits: Out = None,
     max: Out = None,
@@ -446,8 +459,9 @@ def lse_finalize(
     loss: Out = None,  # loss optional; needs target and target_logit
 ) -> None:
     """
-    lse[m] = log sum exp over the tiles; loss[m] as in CrossEntropy. logit_sum is needed with label smoothing only. The
-    partial results may have any number of tiles (those of several blocks of the vocabulary side by side).
+    lse[m] = log sum exp over the tiles; loss[m] as in CrossEntropy. logit_sum is needed with label smoothing only.
+    vocabulary, the number of a row's logits, is needed with label smoothing, and what targets are checked by if given.
+    The partial results may have any number of tiles (those of several blocks of the vocabulary side by side).
     """
     coda_torch._library.call(
         torch.ops.coda.lse_finalize.default,
@@ -1254,7 +1268,8 @@ def block_post(
 ) -> None:
     """
     The last layer, and the loss if head.head is given: lse and loss (M) as in LinearCrossEntropy, without (M, V)
-    logits. Without it, h and rstd_last are what any other use of the logits = rstd_last (h head^T) needs.
+    logits. Without it, which takes no target, lse and loss, h and rstd_last are what any other use of the logits =
+    rstd_last (h head^T) needs.
     """
     coda_torch._library.call(
         torch.ops.coda.block_post.default,

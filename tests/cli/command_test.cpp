@@ -176,6 +176,8 @@ TEST(CodaExplain, EachProgramWithAProductCanBeAskedFor) {
 TEST(CodaExplain, WrongQuestionsAreRefused) {
   expect_usage_error({"info", "--explain", "gemm", "8", "8"}, {"--explain"});
   expect_usage_error({"info", "--explain", "nonsense", "8", "8", "8"}, {"`nonsense`"});
+  // By the function of C++ and C, too.
+  expect_usage_error({"info", "--explain", "gemm_norm_glu", "8", "8", "8"}, {"did you mean gemm_rms_swiglu"});
   for (const char* name : {"gemm_rms_reglu", "gemm_rms_qknorm_rope"})
     expect_usage_error({"info", "--explain", name, "8", "9", "8"}, {"--explain", "even N", name, "9"});
   expect_usage_error({"info", "--explain", "gemm_rms_rope", "8", "8", "8", "--head-dim", "63"}, {"--head-dim", "63"});
