@@ -257,14 +257,18 @@ def tests_section(tests: dict) -> list[str]:
 
     run, verify, edges = of("tests")[0], of("verify")[0], of("edge cases")[0]
     reruns = max(of("reruns"), key=lambda r: r["times"])
+    drawn = [r for r in of("fuzz") if "fused" in r]
+    cases, fused, failed = (sum(r[name] for r in drawn) for name in ("cases", "fused", "failed"))
+    faults = "".join(f"; {r['caught']} of {r['faults']} seeded faults caught{at(r)}" for r in of("mutation"))
     broken = f", {len(run['broken'])} programs ended early" if "broken" in run else ""
     text = (
         f"Tested on an {tests['device']} (`scripts/gpu_test.sh`, commit {run['commit']}): {run['passed']} of {run['run']} "
         f"tests{broken}{at(run)}; {verify['ok']} of {verify['outputs']} outputs within the bound against fp64{at(verify)}; "
-        f"{edges['failed']} of {edges['cases']} edge cases failed{at(edges)}; "
+        f"{edges['failed']} of {edges['cases']} edge cases failed{at(edges)}; {failed} of {cases:,} random cases (at "
+        f"several commits, {fused:,} of them fused); "
         + ", ".join(watched(r) for r in of("sanitizer"))
         + f" reports; {reruns['kernels_and_layouts']} kernels and layouts run {reruns['times']} times{at(reruns)}: "
-        f"{reruns['differ']} with another bit."
+        f"{reruns['differ']} with another bit{faults}."
     )
     return wrapped(text)
 
