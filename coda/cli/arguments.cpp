@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include "coda/backend/sm90/device.h"
 #include "coda/core/error.h"
@@ -13,9 +12,7 @@
 namespace coda::cli {
 namespace {
 
-[[noreturn]] void refuse(const char* option, const std::string& message) {
-  throw CLI::ValidationError(option, message);
-}
+[[noreturn]] void refuse(const char* option, const std::string& message) { throw UsageError(option, message); }
 
 constexpr std::int64_t kLargest = std::int64_t{1} << 20;  // of one side of a shape
 
@@ -37,24 +34,12 @@ std::string closest_names(const std::string& name) {
 
 }  // namespace
 
-CLI::Option* add_list(CLI::App& command, const char* flag, std::vector<std::string>& values, const std::string& help) {
-  const auto split = [&values](const std::vector<std::string>& texts) {
-    for (const std::string& text : texts) {
-      for (std::size_t first = 0, comma = 0; comma != std::string::npos; first = comma + 1) {
-        comma = text.find(',', first);
-        values.push_back(text.substr(first, comma - first));
-      }
-    }
-  };
-  return command.add_option_function<std::vector<std::string>>(flag, split, help)->allow_extra_args(false);
-}
-
-void add_case_arguments(CLI::App& command, CaseArguments& a, const char* names, const char* dtypes) {
-  command.add_option("programs", a.programs, names);
-  command.add_option("--backend", a.backend, "cpu or sm90")->capture_default_str();
-  add_list(command, "--dtype", a.dtypes, dtypes);
-  add_list(command, "--layout", a.layouts, "nt (A B^T), nn (A B), tn (A^T B): a list by commas");
-  add_list(command, "--shape", a.shapes, "MxNxK of the product, such as 300x520x200: a list by commas");
+void add_case_arguments(Command& command, CaseArguments& a, const char* names, const char* dtypes) {
+  command.words("programs", a.programs, names);
+  command.option("--backend", a.backend, "cpu or sm90").shows_default();
+  command.list("--dtype", a.dtypes, dtypes);
+  command.list("--layout", a.layouts, "nt (A B^T), nn (A B), tn (A^T B): a list by commas");
+  command.list("--shape", a.shapes, "MxNxK of the product, such as 300x520x200: a list by commas");
 }
 
 ops::Backend parse_backend(const std::string& text) {
@@ -119,15 +104,6 @@ std::vector<const Entry*> parse_programs(const std::vector<std::string>& names) 
   for (const Entry& e : catalog())
     if (names.empty() || std::find(names.begin(), names.end(), e.name) != names.end()) out.push_back(&e);
   return out;
-}
-
-CLI::Validator at_least(int least) {
-  const auto check = [least](const std::string& text) -> std::string {
-    double x = 0;
-    if (CLI::detail::lexical_cast(text, x) && std::isfinite(x) && x >= least) return {};
-    return fmt::format("expected a number of at least {}, got `{}`", least, text);
-  };
-  return {check, {}};
 }
 
 void require_backend(ops::Backend backend, const char* command) {

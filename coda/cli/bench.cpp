@@ -50,25 +50,25 @@ std::vector<Row> rows_of(const Arguments& a) {
   if (types.empty()) types = {DType::bf16};
   for (const DType t : types)
     if (t != DType::bf16 && t != DType::fp32)
-      throw CLI::ValidationError(
-          "--dtype", fmt::format("expected bf16 or fp32, whose bare product oneDNN has, got {}", coda::name_of(t)));
+      throw UsageError("--dtype",
+                       fmt::format("expected bf16 or fp32, whose bare product oneDNN has, got {}", coda::name_of(t)));
   auto layouts = parse_layouts(a.layouts);
   if (layouts.empty()) layouts = {Layout::nt, Layout::nn};
   auto shapes = parse_shapes(a.shapes);
   if (shapes.empty()) shapes = {{1024, 1024, 1024}, {2048, 2048, 2048}};
   for (const Shape& s : shapes)
     if (s.n % 2 != 0)
-      throw CLI::ValidationError(
-          "--shape", fmt::format("expected an even N, for the programs on pairs of columns, got {}", to_string(s)));
+      throw UsageError("--shape",
+                       fmt::format("expected an even N, for the programs on pairs of columns, got {}", to_string(s)));
 
   std::vector<Row> rows;
   for (const Shape& shape : shapes)
     for (const Entry* e : parse_programs(a.programs)) {
       if (e->bench == nullptr) {
         if (!a.programs.empty())
-          throw CLI::ValidationError("programs", fmt::format("expected programs with a bare product to compare with, "
-                                                             "got {}",
-                                                             e->name));
+          throw UsageError("programs", fmt::format("expected programs with a bare product to compare with, "
+                                                   "got {}",
+                                                   e->name));
         continue;
       }
       for (const DType type : types)
@@ -125,7 +125,7 @@ void bench_derivatives(const Arguments& a) {
 
 /// An option that only the other backend has.
 void refuse(const char* option, bool given, const char* backend) {
-  if (given) throw CLI::ValidationError(option, fmt::format("expected with --backend {} only", backend));
+  if (given) throw UsageError(option, fmt::format("expected with --backend {} only", backend));
 }
 
 void bench(const Arguments& a) {
@@ -133,8 +133,7 @@ void bench(const Arguments& a) {
     refuse("--derivatives", a.derivatives, "cpu");
     for (const DType t : parse_dtypes(a.dtypes))
       if (t != DType::bf16)
-        throw CLI::ValidationError("--dtype",
-                                   fmt::format("expected bf16, which --backend sm90 times, got {}", coda::name_of(t)));
+        throw UsageError("--dtype", fmt::format("expected bf16, which --backend sm90 times, got {}", coda::name_of(t)));
     return bench_sm90({a.programs, a.suites, a.shapes, a.layouts, a.rounds, a.as_json, a.out, a.commit});
   }
   refuse("--suite", !a.suites.empty(), "sm90");
@@ -142,7 +141,7 @@ void bench(const Arguments& a) {
   refuse("--commit", !a.commit.empty(), "sm90");
   if (a.derivatives) {
     const auto alone = [](const char* option, const auto& values) {
-      if (!values.empty()) throw CLI::ValidationError(option, "expected none with --derivatives");
+      if (!values.empty()) throw UsageError(option, "expected none with --derivatives");
     };
     alone("programs", a.programs), alone("--dtype", a.dtypes), alone("--layout", a.layouts), alone("--shape", a.shapes);
     return bench_derivatives(a);
@@ -181,22 +180,19 @@ void bench(const Arguments& a) {
 }  // namespace
 
 void add_bench(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("bench", "Time programs beside the bare product and the unfused chain");
+  Command command(app, "bench", "Time programs beside the bare product and the unfused chain");
   const auto a = std::make_shared<Arguments>();
-  add_case_arguments(*command, *a, "Programs by name, those of the tables that this prints; none: all of them",
+  add_case_arguments(command, *a, "Programs by name, those of the tables that this prints; none: all of them",
                      "cpu: bf16, fp32; sm90: bf16: a list by commas");
-  command
-      ->add_option("--rounds", a->rounds,
-                   "Timed calls of each, in turn; medians are shown (cpu: 15; sm90: up to 40, a layer 20)")
-      ->transform(whole(1));
-  command->add_flag("--json", a->as_json, "Print one JSON document");
-  command->add_flag("--derivatives", a->derivatives, "cpu: time SwiGLU's derived backward beside one written by hand");
-  add_list(*command, "--suite", a->suites,
-           "sm90: kernels, few-rows, models, layer, small, host or all: a list by commas");
-  command->add_option("--out", a->out,
-                      "sm90: write results to this file, or to {kernels,host,small,layer}.json in this folder");
-  command->add_option("--commit", a->commit, "sm90: what these files say was measured, if not this build's commit");
-  command->footer(
+  command.whole("--rounds", a->rounds,
+                "Timed calls of each, in turn; medians are shown (cpu: 15; sm90: up to 40, a layer 20)", 1);
+  command.flag("--json", a->as_json, "Print one JSON document");
+  command.flag("--derivatives", a->derivatives, "cpu: time SwiGLU's derived backward beside one written by hand");
+  command.list("--suite", a->suites, "sm90: kernels, few-rows, models, layer, small, host or all: a list by commas");
+  command.option("--out", a->out,
+                 "sm90: write results to this file, or to {kernels,host,small,layer}.json in this folder");
+  command.option("--commit", a->commit, "sm90: what these files say was measured, if not this build's commit");
+  command.footer(
       "On the CPU: bf16, nt and nn, 1024x1024x1024 and 2048x2048x2048 unless asked otherwise.\n"
       "bare: oneDNN's product of the same shape and type, alone; in fp32 on a machine without instructions for bf16.\n"
       "unfused: that product, stored, then all the rest in one vectorised pass over memory on the same threads (the\n"
@@ -220,7 +216,7 @@ void add_bench(CLI::App& app) {
       "  coda bench --backend sm90 gemm_rms_swiglu --shape 512x28672x4096,4096x28672x4096\n"
       "  coda bench --backend sm90 gemm_rms --layout nt,nn --suite models,few-rows --json\n"
       "  coda bench --backend sm90 --suite all --out results/mine/                   some minutes");
-  command->callback([a] { bench(*a); });
+  command.runs([a] { bench(*a); });
 }
 
 }  // namespace coda::cli

@@ -52,11 +52,9 @@ struct Plan {
 Names suites_of(const BenchSm90Arguments& a) {
   for (const std::string& name : a.suites)
     if (name != "all" && !contains(kSuites, name))
-      throw CLI::ValidationError("--suite",
-                                 fmt::format("expected some of {} or all, got `{}`", fmt::join(kSuites, ", "), name));
+      throw UsageError("--suite", fmt::format("expected some of {} or all, got `{}`", fmt::join(kSuites, ", "), name));
   if (!a.shapes.empty()) {
-    if (!a.suites.empty())
-      throw CLI::ValidationError("--shape", "expected without --suite, which has shapes of its own");
+    if (!a.suites.empty()) throw UsageError("--shape", "expected without --suite, which has shapes of its own");
     return {};
   }
   if (a.suites.empty()) return {"kernels"};
@@ -71,7 +69,7 @@ std::vector<const bench::Program*> programs_of(const Names& names) {
     if (bench::find_program(name) != nullptr) continue;
     Names known;
     for (const bench::Program& p : bench::programs()) known.emplace_back(p.name);
-    throw CLI::ValidationError("programs", fmt::format("expected some of {}, got `{}`", fmt::join(known, ", "), name));
+    throw UsageError("programs", fmt::format("expected some of {}, got `{}`", fmt::join(known, ", "), name));
   }
   std::vector<const bench::Program*> out;
   for (const bench::Program& p : bench::programs())
@@ -83,8 +81,7 @@ std::vector<const bench::Program*> programs_of(const Names& names) {
 void refuse_elsewhere(const char* option, const Names& values, const Names& suites, const Names& others) {
   for (const std::string& suite : suites)
     if (!values.empty() && contains(others, suite))
-      throw CLI::ValidationError(option,
-                                 fmt::format("expected none with the suite {}, got `{}`", suite, values.front()));
+      throw UsageError(option, fmt::format("expected none with the suite {}, got `{}`", suite, values.front()));
 }
 
 Plan plan_of(const BenchSm90Arguments& a) {
@@ -96,8 +93,8 @@ Plan plan_of(const BenchSm90Arguments& a) {
   for (const Shape& s : shapes)
     for (const bench::Program* p : plan.programs)
       if (!a.programs.empty() && s.n % p->columns != 0)
-        throw CLI::ValidationError("--shape", fmt::format("expected N to be a multiple of {} for {}, got {}",
-                                                          p->columns, p->name, to_string(s)));
+        throw UsageError("--shape", fmt::format("expected N to be a multiple of {} for {}, got {}", p->columns, p->name,
+                                                to_string(s)));
   const auto add = [&](const std::string& name) -> bench::Groups& {
     return plan.kernels.emplace_back(name, none).second;
   };
@@ -121,8 +118,7 @@ std::vector<std::pair<std::string, std::filesystem::path>> files_of(const std::s
   for (const std::string& part : kParts)
     if (!out.empty() && plan.has(part)) files.emplace_back(part, path_of(out, part));
   if (files.size() > 1 && files[0].second == files[1].second)
-    throw CLI::ValidationError("--out",
-                               fmt::format("expected a folder, since there is more than one file, got {}", out));
+    throw UsageError("--out", fmt::format("expected a folder, since there is more than one file, got {}", out));
   return files;
 }
 

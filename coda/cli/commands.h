@@ -1,9 +1,7 @@
-// The subcommands of `coda`. Each function registers one: its options, its help, and a callback that does the work,
-// prints to stdout and throws: coda::Error (or any std::exception) when something failed, CLI::ValidationError when an
-// argument makes no sense.
+// The subcommands of `coda`. Each function registers one: its options, its help, and what it does.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "coda/cli/command.h"
 
 namespace coda::cli {
 

@@ -38,8 +38,8 @@ Question parse(const ExplainArguments& a) {
   const sm90::FusedProgram* fused = sm90::is_product(q.program) ? nullptr : sm90::find_fused(q.program);
   const Entry* entry = fused ? nullptr : parse_programs({q.program}).front();
   if (entry && !entry->product)
-    throw CLI::ValidationError(
-        "--explain", fmt::format("expected a program with a product, got {}: it is one kernel of its own", q.program));
+    throw UsageError("--explain",
+                     fmt::format("expected a program with a product, got {}: it is one kernel of its own", q.program));
   // A backward's N is the half that it reads; forward, N are pairs.
   const bool forward = q.program.find("backward") == std::string::npos;
   const bool heads = q.program.find("rope") != std::string::npos;
@@ -47,21 +47,19 @@ Question parse(const ExplainArguments& a) {
   const auto side = [&](std::size_t i) { return parse_side("--explain", a.call[i]); };
   q.shape = {side(1), side(2), side(3)};
   if (pairs && q.shape.n % 2 != 0)
-    throw CLI::ValidationError(
-        "--explain",
-        fmt::format("expected an even N for {}, which works on pairs of columns, got {}", q.program, q.shape.n));
+    throw UsageError("--explain", fmt::format("expected an even N for {}, which works on pairs of columns, got {}",
+                                              q.program, q.shape.n));
   if (!heads && a.head_dim != 0)
-    throw CLI::ValidationError("--head-dim",
-                               fmt::format("expected none for {}, which has no heads, got {}", q.program, a.head_dim));
+    throw UsageError("--head-dim",
+                     fmt::format("expected none for {}, which has no heads, got {}", q.program, a.head_dim));
   if (a.head_dim % 2 != 0)
-    throw CLI::ValidationError(
-        "--head-dim", fmt::format("expected an even number, as rotations are of pairs of columns, got {}", a.head_dim));
+    throw UsageError("--head-dim",
+                     fmt::format("expected an even number, as rotations are of pairs of columns, got {}", a.head_dim));
   if (a.head_dim != 0 && q.shape.n % a.head_dim != 0)
-    throw CLI::ValidationError("--explain", fmt::format("expected an N of whole heads of --head-dim {} columns, got {}",
-                                                        a.head_dim, q.shape.n));
+    throw UsageError("--explain", fmt::format("expected an N of whole heads of --head-dim {} columns, got {}",
+                                              a.head_dim, q.shape.n));
   q.dtype = parse_dtypes({a.dtype}).front();
-  if (size_of(q.dtype) != 2)
-    throw CLI::ValidationError("--dtype", fmt::format("expected bf16 or fp16, got `{}`", a.dtype));
+  if (size_of(q.dtype) != 2) throw UsageError("--dtype", fmt::format("expected bf16 or fp16, got `{}`", a.dtype));
   if (!a.layout.empty()) q.layout = parse_layouts({a.layout}).front();
   else if (fused) q.layout = fused->nt ? Layout::nt : Layout::nn;
   else q.layout = entry->layout;

@@ -86,41 +86,31 @@ void run(Arguments args) {
 }  // namespace
 
 void add_generate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", "Continue a text with a trained model");
+  Command command(app, "generate", "Continue a text with a trained model");
   auto args = std::make_shared<Arguments>();
   command
-      ->add_option("checkpoint", args->checkpoint,
-                   "Folder with config.json and model.safetensors (LLaMA or Qwen3, as Hugging Face names them)")
-      ->required();
-  auto* prompt = command->add_option("-p,--prompt", args->prompt,
-                                     "Text to continue; its tokens are its bytes; default: a newline");
-  add_list(*command, "--ids", args->ids, "Token numbers to continue, by commas, for models with another tokeniser")
-      ->excludes(prompt);
-  command->add_option("-n,--tokens", args->options.tokens, "Tokens to append")
-      ->transform(whole<std::int64_t>(0))
-      ->capture_default_str();
-  command->add_option("-t,--temperature", args->options.sample.temperature, "Randomness; 0 takes the likeliest token")
-      ->check(at_least(0))
-      ->capture_default_str();
-  command->add_option("--top-k", args->options.sample.top_k, "Choose among the k likeliest only; 0: all")
-      ->transform(whole<std::int64_t>(0))
-      ->capture_default_str();
-  command->add_option("--top-p", args->options.sample.top_p, "Choose among the fewest whose probabilities reach p")
-      ->check([](const std::string& text) {
-        double x = 0;
-        if (CLI::detail::lexical_cast(text, x) && x > 0 && x <= 1) return std::string();
-        return fmt::format("expected a number above 0 and up to 1, got `{}`", text);
-      })
-      ->capture_default_str();
-  command->add_option("--seed", args->options.sample.seed, "The same seed gives the same text")
-      ->transform(whole<std::uint64_t>(0))
-      ->capture_default_str();
-  command->add_option("--dtype", args->dtype, "bf16, fp16, fp32 or fp64; default: the checkpoint's");
-  command->add_option("--logits", args->logits, "Also write the prompt's logits (tokens, vocab) to this .safetensors");
-  add_threads(*command, args->threads);
-  command->add_flag("--json", args->json, "One JSON object in place of the text");
-  command->footer("Example: coda generate build/demo/checkpoint --prompt 'In the beginning' --temperature 0.7");
-  command->callback([args] { run(*args); });
+      .option("checkpoint", args->checkpoint,
+              "Folder with config.json and model.safetensors (LLaMA or Qwen3, as Hugging Face names them)")
+      .required();
+  const Option prompt =
+      command.option("-p,--prompt", args->prompt, "Text to continue; its tokens are its bytes; default: a newline");
+  command.list("--ids", args->ids, "Token numbers to continue, by commas, for models with another tokeniser")
+      .excludes(prompt);
+  command.whole("-n,--tokens", args->options.tokens, "Tokens to append").shows_default();
+  command.option("-t,--temperature", args->options.sample.temperature, "Randomness; 0 takes the likeliest token")
+      .at_least(0)
+      .shows_default();
+  command.whole("--top-k", args->options.sample.top_k, "Choose among the k likeliest only; 0: all").shows_default();
+  command.option("--top-p", args->options.sample.top_p, "Choose among the fewest whose probabilities reach p")
+      .where([](double x) { return x > 0 && x <= 1; }, "a number above 0 and up to 1")
+      .shows_default();
+  command.whole("--seed", args->options.sample.seed, "The same seed gives the same text").shows_default();
+  command.option("--dtype", args->dtype, "bf16, fp16, fp32 or fp64; default: the checkpoint's");
+  command.option("--logits", args->logits, "Also write the prompt's logits (tokens, vocab) to this .safetensors");
+  add_threads(command, args->threads);
+  command.flag("--json", args->json, "One JSON object in place of the text");
+  command.footer("Example: coda generate build/demo/checkpoint --prompt 'In the beginning' --temperature 0.7");
+  command.runs([args] { run(*args); });
 }
 
 }  // namespace coda::cli

@@ -166,22 +166,21 @@ void print(const json& j) {
 }  // namespace
 
 void add_info(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("info", "Tell what this build and this machine can do");
+  Command command(app, "info", "Tell what this build and this machine can do");
   const auto a = std::make_shared<ExplainArguments>();
-  command->add_flag("--json", a->as_json, "Print one JSON document");
-  auto* question = command->add_option("--explain", a->call, "What a program runs as on a Hopper GPU: PROGRAM M N K")
-                       ->expected(4)
-                       ->type_name("PROGRAM M N K");
-  command->add_option("--layout", a->layout, "With --explain: nt, nn or tn; the program's usual one")->needs(question);
-  command->add_option("--dtype", a->dtype, "With --explain: bf16 or fp16")->needs(question)->capture_default_str();
-  command->add_option("--head-dim", a->head_dim, "With --explain: columns of a head, for rotary programs")
-      ->needs(question)
-      ->transform(whole<std::int64_t>(2, 512));
-  command->footer(
+  command.flag("--json", a->as_json, "Print one JSON document");
+  const Option question =
+      command.words("--explain", a->call, 4, "PROGRAM M N K", "What a program runs as on a Hopper GPU: PROGRAM M N K");
+  command.option("--layout", a->layout, "With --explain: nt, nn or tn; the program's usual one").needs(question);
+  command.option("--dtype", a->dtype, "With --explain: bf16 or fp16").needs(question).shows_default();
+  command
+      .whole<std::int64_t>("--head-dim", a->head_dim, "With --explain: columns of a head, for rotary programs", 2, 512)
+      .needs(question);
+  command.footer(
       "Examples:\n"
       "  coda info --json\n"
       "  coda info --explain gemm_rms_swiglu 16384 28672 4096");
-  command->callback([a] {
+  command.runs([a] {
     if (!a->call.empty()) return explain(*a);
     const json j = collect();
     if (a->as_json) fmt::print("{}\n", j.dump(1));

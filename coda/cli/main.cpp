@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -27,14 +28,14 @@ int fail(int status, const char* message) {
 void refuse_unknown(const CLI::App& app, const char* name) {
   if (name[0] == '-') {
     if (app.get_option_no_throw(name)) return;
-    throw CLI::ValidationError("option", fmt::format("expected a subcommand, --help or --version, got `{}`", name));
+    throw coda::cli::UsageError("option", fmt::format("expected a subcommand, --help or --version, got `{}`", name));
   }
   std::string known;
   for (const CLI::App* s : app.get_subcommands(nullptr)) {
     if (s->check_name(name)) return;
     known += (known.empty() ? "" : ", ") + s->get_name();
   }
-  throw CLI::ValidationError("subcommand", fmt::format("expected one of {}, got `{}`", known, name));
+  throw coda::cli::UsageError("subcommand", fmt::format("expected one of {}, got `{}`", known, name));
 }
 
 /// A file that we write must not become the stdout or stderr that we were started without.
@@ -52,6 +53,14 @@ void refuse_empty(CLI::App& app) {
   }
 }
 
+int refuse(const CLI::App& app, const std::exception& error) {
+  const auto used = app.get_subcommands();
+  fail(kUsage, error.what());
+  coda::nn::tell(stderr, fmt::format("Try: coda{}{} --help\n", used.empty() ? "" : " ",
+                                     used.empty() ? "" : used.front()->get_name()));
+  return kUsage;
+}
+
 int run(CLI::App& app, int argc, char** argv) {
   try {
     if (argc > 1) refuse_unknown(app, argv[1]);
@@ -59,11 +68,9 @@ int run(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     app.exit(success);
   } catch (const CLI::ParseError& error) {
-    const auto used = app.get_subcommands();
-    fail(kUsage, error.what());
-    coda::nn::tell(stderr, fmt::format("Try: coda{}{} --help\n", used.empty() ? "" : " ",
-                                       used.empty() ? "" : used.front()->get_name()));
-    return kUsage;
+    return refuse(app, error);
+  } catch (const coda::cli::UsageError& error) {
+    return refuse(app, error);
   }
   // What was printed may still be on its way, or was lost on it before: a full disk shows here.
   return std::fflush(stdout) == 0 && !std::ferror(stdout) ? 0 : fail(kFailed, kLost);

@@ -26,9 +26,9 @@ std::vector<const Entry*> matching(const std::vector<std::string>& filters) {
     if (match) out.push_back(&e);
   }
   if (out.empty())
-    throw CLI::ValidationError("filter", fmt::format("expected a part of a program's name, got `{}`: `coda programs` "
-                                                     "lists them",
-                                                     filters.front()));
+    throw UsageError("filter", fmt::format("expected a part of a program's name, got `{}`: `coda programs` "
+                                           "lists them",
+                                           filters.front()));
   return out;
 }
 
@@ -81,18 +81,18 @@ void programs(const Arguments& a) {
 }  // namespace
 
 void add_programs(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("programs", "List the programs with their ports and formulas");
+  Command command(app, "programs", "List the programs with their ports and formulas");
   const auto a = std::make_shared<Arguments>();
-  command->add_option("filter", a->filters, "Only programs whose name contains one of these");
-  command->add_flag("--names", a->names, "Print the names only");
-  command->add_flag("--json", a->as_json, "Print one JSON document");
-  command->footer(
+  command.words("filter", a->filters, "Only programs whose name contains one of these");
+  command.flag("--names", a->names, "Print the names only");
+  command.flag("--json", a->as_json, "Print one JSON document");
+  command.footer(
       "acc is the product of the operands, (M, N) for sides M, N, K.\n"
       "Examples:\n"
       "  coda programs --names\n"
       "  coda programs swiglu rope\n"
       "  coda programs --json | python3 -m json.tool");
-  command->callback([a] { programs(*a); });
+  command.runs([a] { programs(*a); });
 }
 
 }  // namespace coda::cli

@@ -128,7 +128,7 @@ void train(Arguments& args) {
 }
 
 /// What is wrong with a field of the options, by the option that it is from.
-CLI::ValidationError by_option(const Error& error, bool derived_head_dim) {
+UsageError by_option(const Error& error, bool derived_head_dim) {
   const std::string what = error.what();  // who: field: expected ..., got ...
   const std::size_t end = what.find(": ", what.find(": ") + 2);
   const std::string field = what.substr(0, end);
@@ -140,7 +140,7 @@ CLI::ValidationError by_option(const Error& error, bool derived_head_dim) {
   if (is("compare: steps")) option = "--compare-unfused";
   if (is("model config: max_positions")) option = "--seq";
   if (is("model config: head_dim") && derived_head_dim) option = "--hidden / --heads";
-  return CLI::ValidationError(option, what.substr(end + 2));
+  return UsageError(option, what.substr(end + 2));
 }
 
 void run(Arguments args) {
@@ -164,7 +164,7 @@ void run(Arguments args) {
     }
   }
   if (args.compare > 0) {
-    if (args.train.data.empty()) throw CLI::RequiredError("--data");
+    if (args.train.data.empty()) throw UsageError::missing("--data");
     const std::filesystem::path out = args.run.out / "comparison.json";
     if (!args.run.out.empty()) require_writable(out, "--out");
     const nn::Comparison result = nn::compare_with_unfused(comparison);
@@ -176,11 +176,11 @@ void run(Arguments args) {
     fmt::print("{}", args.json ? nn::format_json(result) + "\n" : nn::format_table(result));
     return;
   }
-  if (args.run.out.empty()) throw CLI::RequiredError("--out");
+  if (args.run.out.empty()) throw UsageError::missing("--out");
   if (!args.resume) {
-    if (args.train.data.empty()) throw CLI::RequiredError("--data");
+    if (args.train.data.empty()) throw UsageError::missing("--data");
     if (args.train.steps == 0 && args.minutes == 0) {
-      throw CLI::ValidationError("--steps", "expected --steps or --minutes, or both");
+      throw UsageError("--steps", "expected --steps or --minutes, or both");
     }
   }
   train(args);
@@ -189,28 +189,29 @@ void run(Arguments args) {
 }  // namespace
 
 void add_train(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("train", "Train a LLaMA-style byte model on a text file");
+  Command command(app, "train", "Train a LLaMA-style byte model on a text file");
   auto args = std::make_shared<Arguments>();
   nn::TrainOptions& t = args->train;
   t.model.head_dim = 0;
   t.rate_floor = -1;
-  std::vector<CLI::Option*> fixed;  // what a resumed run takes from its checkpoint
-  const auto option = [&](const std::string& name, auto& value, const std::string& help) {
-    fixed.push_back(command->add_option(name, value, help)->capture_default_str()->group("Model and training"));
+  std::vector<Option> fixed;  // what a resumed run takes from its checkpoint
+  const auto fix = [&](const Option& option) { return fixed.emplace_back(option.group("Model and training")); };
+  const auto option = [&](const char* name, auto& value, const std::string& help) {
     using Value = std::remove_reference_t<decltype(value)>;
-    if constexpr (std::is_integral_v<Value>) fixed.back()->transform(whole<Value>(0));
-    return fixed.back();
+    if constexpr (std::is_integral_v<Value>) return fix(command.whole(name, value, help).shows_default());
+    else return fix(command.option(name, value, help).shows_default());
   };
-  command->add_option("--data", t.data, "Text file; its bytes are the tokens");
-  command->add_option("--out", args->run.out, "Folder for the checkpoint and log.jsonl");
-  auto* resume = command->add_flag("--resume", args->resume,
-                                   "Continue the run in --out, bitwise as if it had never stopped; model and training "
-                                   "options come from there");
+  command.option("--data", t.data, "Text file; its bytes are the tokens");
+  command.option("--out", args->run.out, "Folder for the checkpoint and log.jsonl");
+  const Option resume =
+      command.flag("--resume", args->resume,
+                   "Continue the run in --out, bitwise as if it had never stopped; model and training "
+                   "options come from there");
   option("--steps", t.steps, "Optimiser steps of the whole run, which the schedule spans");
   option("--minutes", args->minutes,
          "Choose --steps, at most those given, so that the run takes about this long here; the number is then fixed "
          "and stored")
-      ->check(at_least(0));
+      .at_least(0);
   option("--layers", t.model.layers, "Layers");
   option("--hidden", t.model.hidden, "Width of the residual stream");
   option("--heads", t.model.heads, "Query heads");
@@ -218,10 +219,8 @@ void add_train(CLI::App& app) {
   option("--head-dim", t.model.head_dim, "Width of a head; 0: hidden / heads");
   option("--ffn", t.model.ffn, "Width of the feed-forward");
   option("--dtype", args->dtype, "bf16, fp16, fp32 or fp64; the master weights are fp32 (fp64) always");
-  fixed.push_back(command->add_flag("--qk-norm", t.model.qk_norm, "Norm each query and key head, as Qwen3 does")
-                      ->group("Model and training"));
-  fixed.push_back(command->add_flag("--tied", t.model.tied_embeddings, "Use the embedding matrix as the head too")
-                      ->group("Model and training"));
+  fix(command.flag("--qk-norm", t.model.qk_norm, "Norm each query and key head, as Qwen3 does"));
+  fix(command.flag("--tied", t.model.tied_embeddings, "Use the embedding matrix as the head too"));
   option("--batch", t.batch, "Sequences of a batch");
   option("--seq", t.seq, "Tokens of a sequence");
   option("--accumulation", t.accumulation, "Batches whose gradients make one step");
@@ -229,39 +228,36 @@ void add_train(CLI::App& app) {
   option("--lr-floor", t.rate_floor, "Learning rate at the end of the cosine; -1: a tenth of --lr");
   option("--warmup", t.warmup, "Steps of linear warm-up, at most a quarter of the run");
   option("--weight-decay", t.adamw.weight_decay, "AdamW's, on matrices only");
-  option("--clip", t.adamw.clip_norm, "Largest norm of the gradient; 0: no limit")->check(at_least(0));
+  option("--clip", t.adamw.clip_norm, "Largest norm of the gradient; 0: no limit").at_least(0);
   option("--validation", t.validation, "Part of the text, from its end, to validate on");
   option("--validate-every", t.validate_every, "Steps between validations; 0: only at the end");
   option("--seed", t.seed, "Of the weights and the order of the data");
-  for (CLI::Option* o : fixed) o->excludes(resume);
-  auto* stop = command
-                   ->add_option("--stop-after", args->run.stop_after,
-                                "Stop after this many steps, to be resumed; 0: go to the end")
-                   ->transform(whole<std::int64_t>(0));
-  auto* save = command->add_option("--save-seconds", args->run.save_seconds, "Time between checkpoints")
-                   ->check(at_least(0))
-                   ->capture_default_str();
+  for (const Option& o : fixed) o.excludes(resume);
+  const Option stop = command.whole("--stop-after", args->run.stop_after,
+                                    "Stop after this many steps, to be resumed; 0: go to the end");
+  const Option save =
+      command.option("--save-seconds", args->run.save_seconds, "Time between checkpoints").at_least(0).shows_default();
   command
-      ->add_option(
+      .whole<std::int64_t>(
           "--compare-unfused", args->compare,
           "Keep no model; run this many steps with the programs and with the same maths as separate passes, in --dtype "
           "and in fp32 (or bf16; fewer steps of this second type if --minutes is given and is less), print how they "
-          "compare, and leave comparison.json in --out if that is given")
-      ->transform(whole<std::int64_t>(1))
-      ->excludes(resume)
-      ->excludes(stop)
-      ->excludes(save);
-  add_threads(*command, args->threads);
-  command->add_flag("--quiet", args->quiet, "No progress");
-  command->add_flag("--json", args->json, "The result as one JSON object");
-  command->footer(
+          "compare, and leave comparison.json in --out if that is given",
+          1)
+      .excludes(resume)
+      .excludes(stop)
+      .excludes(save);
+  add_threads(command, args->threads);
+  command.flag("--quiet", args->quiet, "No progress");
+  command.flag("--json", args->json, "The result as one JSON object");
+  command.footer(
       "Examples:\n"
       "  coda train --data book.txt --out run --minutes 3\n"
       "  coda train --data book.txt --out run --steps 500 --layers 6 --hidden 384 --heads 6 --kv-heads 2 --ffn 1024\n"
       "  coda train --resume --out run\n"
       "Ctrl-C leaves a checkpoint that --resume goes on from.\n"
       "Beside other work on the same cores, GOMP_SPINCOUNT=10000 in the environment makes it several times as fast.");
-  command->callback([args] { run(*args); });
+  command.runs([args] { run(*args); });
 }
 
 }  // namespace coda::cli

@@ -88,7 +88,7 @@ std::vector<bench::Group> groups_of(const Arguments& a) {
   for (const std::string& name : a.programs) {
     const auto& all = bench::programs();
     if (std::none_of(all.begin(), all.end(), [&](const bench::Program& p) { return *p.tunes && p.tunes == name; }))
-      throw CLI::ValidationError("programs", fmt::format("expected some of {}, got `{}`", tunable_names(), name));
+      throw UsageError("programs", fmt::format("expected some of {}, got `{}`", tunable_names(), name));
   }
   bench::Selection selection;
   for (const bench::Program& p : bench::programs())
@@ -306,14 +306,13 @@ void tune(const Arguments& a) {
 }  // namespace
 
 void add_tune(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("tune", "Measure which kernel is fastest for each shape on this machine's GPU");
+  Command command(app, "tune", "Measure which kernel is fastest for each shape on this machine's GPU");
   const auto a = std::make_shared<Arguments>();
-  command->add_option("programs", a->programs, fmt::format("Of {}; none: all of them", tunable_names()));
-  add_list(*command, "--shape", a->shapes, "MxNxK of the product: a list by commas; none: those of the benchmarks");
-  command->add_option("--out", a->out, "Write the table to this file");
-  command->add_flag("--json", a->as_json, "Print one JSON document");
-  command->footer(
+  command.words("programs", a->programs, fmt::format("Of {}; none: all of them", tunable_names()));
+  command.list("--shape", a->shapes, "MxNxK of the product: a list by commas; none: those of the benchmarks");
+  command.option("--out", a->out, "Write the table to this file");
+  command.flag("--json", a->as_json, "Print one JSON document");
+  command.footer(
       "Each program is timed in its usual layout, bf16 (fp16 runs the same instructions and follows the same table):\n"
       "every configuration that the library has, with several orders of the tiles, and the unfused way; and products\n"
       "that no program follows, with a 16-bit output and with one in fp32, by what cuBLASLt offers, the former by\n"
@@ -328,7 +327,7 @@ void add_tune(CLI::App& app) {
       "  coda tune --out my.json                                      three minutes or so\n"
       "  coda tune gemm_rms_swiglu --shape 512x28672x4096 --out my.json\n"
       "  CODA_TUNING=my.json coda info --explain gemm_rms_swiglu 512 28672 4096");
-  command->callback([a] { interruptible("tune", [&] { tune(*a); }); });
+  command.runs([a] { interruptible("tune", [&] { tune(*a); }); });
 }
 
 }  // namespace coda::cli

@@ -217,18 +217,16 @@ void verify(const Arguments& a) {
 }  // namespace
 
 void add_verify(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("verify", "Run programs on random data and compare each output with fp64");
+  Command command(app, "verify", "Run programs on random data and compare each output with fp64");
   const auto a = std::make_shared<Arguments>();
-  add_case_arguments(*command, *a, "Programs by name, as `coda programs` lists them; none: all of them",
+  add_case_arguments(command, *a, "Programs by name, as `coda programs` lists them; none: all of them",
                      "bf16, fp16, fp32, fp64: a list by commas");
-  command->add_flag("--all", a->all,
-                    "All dtypes that the backend multiplies, all layouts and several shapes, for what is not named");
-  command->add_flag("--rows", a->rows, "With --all: print every output, not only the one nearest to its limit");
-  command->add_option("--seed", a->seed, "Seed of the random data")
-      ->transform(whole<std::uint64_t>(0))
-      ->capture_default_str();
-  command->add_flag("--json", a->as_json, "Print one JSON document");
-  command->footer(
+  command.flag("--all", a->all,
+               "All dtypes that the backend multiplies, all layouts and several shapes, for what is not named");
+  command.flag("--rows", a->rows, "With --all: print every output, not only the one nearest to its limit");
+  command.whole("--seed", a->seed, "Seed of the random data").shows_default();
+  command.flag("--json", a->as_json, "Print one JSON document");
+  command.footer(
       "Each output begins as NaN between guard zones. It passes if\n"
       "  max |out - fp64| is at most twice that of the unfused chain, which rounds to the dtype after each step, plus\n"
       "  one unit in the last place (64 in fp32 and 512 in fp64, where the chain is as exact as the program);\n"
@@ -241,7 +239,7 @@ void add_verify(CLI::App& app) {
       "  coda verify gemm gemm_lse --dtype bf16,fp32 --layout nt,nn,tn --shape 7x34x5,300x520x200\n"
       "  coda verify --all --json > verify.json\n"
       "  coda verify gemm --backend sm90");
-  command->callback([a] { verify(*a); });
+  command.runs([a] { verify(*a); });
 }
 
 }  // namespace coda::cli

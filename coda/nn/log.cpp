@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "coda/core/error.h"
+#include "coda/core/json.h"
 
 namespace coda::nn {
 
@@ -18,7 +18,7 @@ TrainLog::TrainLog(const std::filesystem::path& file, std::int64_t done, std::un
   if (done > 0 && std::filesystem::symlink_status(file, ignored).type() != std::filesystem::file_type::not_found) {
     std::istringstream in(read_text(file));
     for (std::string line; std::getline(in, line);) {
-      const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      const auto entry = parse_json(line);
       if (entry.is_object() && entry.contains("step") && entry["step"].is_number_integer() && entry["step"] <= done) {
         kept_ += line + '\n';
       }

@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "coda/core/json.h"
 #include "tests/cli/run_command.h"
 
 namespace coda::test {
@@ -25,7 +25,7 @@ json json_of(const std::vector<std::string>& arguments) {
   const CommandResult r = run_coda(arguments);
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(r.err, "");
-  json j = json::parse(r.out, nullptr, false);
+  json j = parse_json(r.out);
   EXPECT_FALSE(j.is_discarded()) << "not JSON: " << r.out.substr(0, 200);
   return j;
 }
@@ -280,7 +280,7 @@ TEST(CodaTune, APathThatIsNotUtf8IsShown) {
   const Variable tuning("CODA_TUNING", "/nonexistent/\xff.json");
   const CommandResult r = run_coda({"info", "--explain", "gemm_rms", "16384", "8200", "4096", "--json"});
   EXPECT_EQ(r.status, 0) << r.err;
-  EXPECT_HAS(json::parse(r.out).at("user_table").at("path").get<std::string>(), "/nonexistent/");
+  EXPECT_HAS(parse_json(r.out).at("user_table").at("path").get<std::string>(), "/nonexistent/");
 }
 
 TEST(CodaPrograms, JsonHasPortsFormulaAndUniqueNames) {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "coda/core/json.h"
 #include "coda/nn/config.h"
 #include "coda/nn/safetensors.h"
 #include "tests/nn/scratch.h"
@@ -18,7 +18,7 @@ using nlohmann::json;
 
 // The keys of meta-llama/Llama-3.2-1B but for its rope scaling.
 json llama() {
-  return json::parse(R"({
+  return coda::parse_json(R"({
     "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
     "bos_token_id": 128000, "eos_token_id": 128001, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048,
     "initializer_range": 0.02, "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": false,
@@ -29,7 +29,7 @@ json llama() {
 
 // The keys of Qwen/Qwen3-8B.
 json qwen3() {
-  return json::parse(R"({
+  return coda::parse_json(R"({
     "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 151643,
     "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
     "intermediate_size": 12288, "max_position_embeddings": 40960, "max_window_layers": 36, "model_type": "qwen3",
@@ -118,7 +118,7 @@ TEST(ModelConfig, WritesWhatItReads) {
   c.dtype = DType::fp64;
   c.norm_eps = 1.0 / 3;
   EXPECT_EQ(parse_config(format_config(c)), c);
-  const json written = json::parse(format_config(c));
+  const json written = coda::parse_json(format_config(c));
   EXPECT_EQ(written["architectures"], json({"LlamaForCausalLM"}));
   EXPECT_TRUE(written["rope_scaling"].is_null());
   EXPECT_TRUE(written["eos_token_id"].is_null());

@@ -6,11 +6,11 @@
 
 #include <chrono>
 #include <csignal>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <thread>
 
+#include "coda/core/json.h"
 #include "coda/nn/checkpoint.h"
 #include "tests/nn/scratch.h"
 
@@ -62,7 +62,7 @@ class TrainCommand : public ::testing::Test {
 TEST_F(TrainCommand, TrainsStopsResumesAndGenerates) {
   Result r = coda("train" + data() + model() + "--steps 8 --json --out " + path("whole"));
   ASSERT_EQ(r.status, 0) << r.error;
-  const auto json = nlohmann::json::parse(r.out);
+  const auto json = parse_json(r.out);
   EXPECT_EQ(json["step"], 8);
   EXPECT_GT(json["validation_loss"].get<double>(), 0);
   r = coda("train" + data() + model() + "--steps 8 --stop-after 3 --out " + path("parts"));
@@ -81,7 +81,7 @@ TEST_F(TrainCommand, TrainsStopsResumesAndGenerates) {
   EXPECT_NE(coda("generate " + path("whole") + " --prompt 'Line' --tokens 40 --seed 4").out, r.out);
   r = coda("generate --ids 1,2,3 " + path("whole") + " --tokens 5 --temperature 0 --json");
   ASSERT_EQ(r.status, 0) << r.error;
-  EXPECT_EQ(nlohmann::json::parse(r.out)["tokens"].size(), 5U);
+  EXPECT_EQ(parse_json(r.out)["tokens"].size(), 5U);
 }
 
 TEST_F(TrainCommand, ThatDivergedSaysSoInTheEnd) {
@@ -89,7 +89,7 @@ TEST_F(TrainCommand, ThatDivergedSaysSoInTheEnd) {
   const Result r = coda(run + " --lr 1e30");
   EXPECT_EQ(r.status, 1);
   EXPECT_NE(r.error.find("train: validation loss: expected a finite one, got"), std::string::npos) << r.error;
-  EXPECT_EQ(nlohmann::json::parse(r.out)["step"], 6) << "the checkpoint is there to be looked at";
+  EXPECT_EQ(parse_json(r.out)["step"], 6) << "the checkpoint is there to be looked at";
   EXPECT_EQ(coda("train --resume --quiet --out " + path("out")).status, 1) << "nothing was left to do, it is as it was";
   EXPECT_EQ(coda("train" + data() + model() + "--steps 1 --warmup 0 --lr 1e30 --out " + path("last")).status, 1)
       << "the last step's loss is finite, and what it made of the model is not";
@@ -100,7 +100,7 @@ TEST_F(TrainCommand, ThatDivergedSaysSoInTheEnd) {
 TEST_F(TrainCommand, ChoosesItsStepsByTheTimeThatIsGiven) {
   const Result r = coda("train" + data() + model() + "--minutes 0.02 --json --out " + path("out"));
   ASSERT_EQ(r.status, 0) << r.error;
-  const auto json = nlohmann::json::parse(r.out);
+  const auto json = parse_json(r.out);
   EXPECT_GE(json["steps"].get<int>(), 10);
   EXPECT_EQ(json["step"], json["steps"]);
   EXPECT_EQ(nn::read_training(scratch / "out").options.at("steps"), std::to_string(json["steps"].get<int>()));
@@ -109,7 +109,7 @@ TEST_F(TrainCommand, ChoosesItsStepsByTheTimeThatIsGiven) {
 TEST_F(TrainCommand, ComparesWithTheUnfusedModel) {
   const Result r = coda("train" + data() + model() + "--compare-unfused 6 --json");
   ASSERT_EQ(r.status, 0) << r.error;
-  const auto json = nlohmann::json::parse(r.out);
+  const auto json = parse_json(r.out);
   EXPECT_EQ(json["steps"], 6);
   EXPECT_LE(json["fp32"]["largest_difference"].get<double>(), 1e-3);
   EXPECT_LE(json["bf16"]["largest_part"].get<double>(), 1e-2);
@@ -284,7 +284,7 @@ TEST_F(TrainCommand, PathsThatAreNotUtf8AreRefusedOrShown) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "out"));
   const Result r = coda("train" + data() + model() + "--steps 2 --json --out " + path("o\xffut"));
   EXPECT_EQ(r.status, 0) << r.error;
-  EXPECT_EQ(nlohmann::json::parse(r.out)["step"], 2);
+  EXPECT_EQ(parse_json(r.out)["step"], 2);
 }
 
 TEST_F(TrainCommand, BadArgumentsAreErrors) {

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "coda/core/json.h"
 #include "coda/nn/compare.h"
 #include "tests/nn/scratch.h"
 
@@ -63,7 +63,7 @@ RunOptions quiet(const std::filesystem::path& out, std::int64_t stop_after = 0) 
 std::vector<nlohmann::json> log_of(const std::filesystem::path& folder) {
   std::vector<nlohmann::json> lines;
   std::istringstream in(slurp(folder / "log.jsonl"));
-  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  for (std::string line; std::getline(in, line);) lines.push_back(parse_json(line));
   return lines;
 }
 
@@ -418,7 +418,7 @@ TEST(TrainingErrors, ADamagedTrainingStateIsRefused) {
   expect_error(Status::invalid_argument, [&] { Trainer::resume(scratch / "out"); }, "seed", "got 8");
   scratch.write("out/training.safetensors", good);
   const auto config = scratch / "out" / "config.json";
-  nlohmann::json lies = nlohmann::json::parse(slurp(config));
+  nlohmann::json lies = parse_json(slurp(config));
   lies["vocab_size"] = 2'000'000'000;  // more memory than there is
   scratch.write("out/config.json", lies.dump());
   expect_error(Status::invalid_argument, [&] { Trainer::resume(scratch / "out"); }, "config.json", "a vocabulary of");
@@ -443,7 +443,7 @@ TEST(Comparison, LossesOfFusedAndUnfusedStayTogether) {
   }
   EXPECT_NE(format_table(result).find("largest difference"), std::string::npos);
   EXPECT_NE(format_table(result).find("fp32, the first 20 of 100 steps"), std::string::npos) << format_table(result);
-  const auto json = nlohmann::json::parse(format_json(result));
+  const auto json = parse_json(format_json(result));
   EXPECT_EQ(json["fp32"]["fused"]["losses"].size(), 20U);
   EXPECT_EQ(json["bf16"]["steps"], 20);
 }
