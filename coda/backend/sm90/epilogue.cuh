@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cuda.h>
-#include <cutlass/arch/barrier.h>
 
 #include <algorithm>
 #include <cute/arch/copy_sm75.hpp>
@@ -12,6 +11,7 @@
 #include <cute/arch/copy_sm90_tma.hpp>
 #include <utility>
 
+#include "coda/backend/sm90/barrier.cuh"
 #include "coda/backend/sm90/worker.cuh"
 
 namespace coda::sm90 {
@@ -116,8 +116,8 @@ class Epilogue {
   };
   /// Two tiles have barriers of their own for what is full: a team that waits two turns ahead would be let through.
   struct Signals {
-    cutlass::arch::ClusterTransactionBarrier full[Config::kTeams][kStagesC], late[kLate > 0 ? kLate : 1];
-    cutlass::arch::ClusterBarrier empty[kStagesC];
+    Barrier full[Config::kTeams][kStagesC], late[kLate > 0 ? kLate : 1];
+    Barrier empty[kStagesC];
     int late_slabs[kLate > 0 ? kLate : 1];  // bytes behind the first stage: an address would lose what memory it is of
   };
   struct Departures {
@@ -275,7 +275,7 @@ class Epilogue {
         if (!last) release(shared, s % kStagesC, lane);
       }
       const int row = at.warp_row + sub_m * Config::kSubtileM, col = at.col + sub_n * Config::kSubtileN;
-      cutlass::arch::fence_view_async_shared();
+      publish_to_copy_engine();
       __syncwarp();
       if (lane == 0) {
         if (params.stores && row < at.rows && col < at.cols) cute::SM90_TMA_STORE_2D::copy(&params.d, d, col, row);
@@ -316,15 +316,14 @@ class Epilogue {
     return subtile + Config::kWarps * place(Number) + warp * SlabC<Number>::kBytes;
   }
   /// Subtile s of tile (m, n), to where `full` tells that it is there.
-  static CODA_DEVICE void load_subtile(const Params& params, cutlass::arch::ClusterTransactionBarrier& full, char* to,
-                                       int m, int n, int s) {
-    full.arrive_and_expect_tx(kSubtileBytes);
+  static CODA_DEVICE void load_subtile(const Params& params, Barrier& full, char* to, int m, int n, int s) {
+    full.arrive_and_expect(kSubtileBytes);
     const int sub_n = s % kUnitSubtiles / kSubtilesM, sub_m = s / kUnitSubtiles * kSubtilesM + s % kSubtilesM;
     const int col = n * Config::kN + sub_n * Config::kSubtileN, row = m * Config::kM + sub_m * Config::kSubtileM;
     each_load([&]<int Number>() {
       // What a call does not have is 0, as everything is outside of a matrix.
       constexpr int kOutside = 1 << 30;
-      cute::SM90_TMA_LOAD_2D::copy(&params.c[Number], reinterpret_cast<std::uint64_t*>(&full),
+      cute::SM90_TMA_LOAD_2D::copy(&params.c[Number], full.state(),
                                    static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL),
                                    slab_of<Number>(to, 0), params.loads[Number] ? col : kOutside, row);
     });
@@ -334,7 +333,7 @@ class Epilogue {
     return static_cast<std::uint32_t>(i * (kSubtiles / kStagesC) + s / kStagesC) & 1;
   }
   static CODA_DEVICE void release(Shared& shared, int stage, int lane) {
-    cutlass::arch::fence_view_async_shared();
+    publish_to_copy_engine();
     __syncwarp();
     if (lane == 0) shared.signals.empty[stage].arrive();
   }

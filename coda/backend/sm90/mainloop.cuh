@@ -1,7 +1,6 @@
 // The main loop: stages of operands in shared memory, and the product of what lies there. Kernels bring the operands.
 #pragma once
 
-#include <cutlass/arch/barrier.h>
 #include <cutlass/bfloat16.h>
 #include <cutlass/half.h>
 
@@ -10,6 +9,7 @@
 #include <cute/atom/mma_atom.hpp>
 #include <cute/tensor.hpp>
 
+#include "coda/backend/sm90/barrier.cuh"
 #include "coda/backend/sm90/config.cuh"
 
 namespace coda::sm90 {
@@ -28,45 +28,6 @@ struct CutlassElement<fp16> {
 };
 
 }  // namespace detail
-
-/// A barrier in shared memory by its address there. Of an object, each step of a loop would ask for it anew: of a warp
-/// group that has the tensor cores to itself, they wait for it.
-struct BarrierAt {
-  std::uint32_t address;
-
-  CODA_DEVICE BarrierAt operator+(int barriers) const { return {address + static_cast<std::uint32_t>(barriers) * 8}; }
-  /// Whether the phase of that parity is complete.
-  CODA_DEVICE bool is_complete(std::uint32_t parity) const {
-    std::uint32_t complete;
-    asm volatile(
-        "{\n\t.reg .pred complete;\n\t"
-        "mbarrier.test_wait.parity.shared::cta.b64 complete, [%1], %2;\n\t"
-        "selp.b32 %0, 1, 0, complete;\n\t}"
-        : "=r"(complete)
-        : "r"(address), "r"(parity)
-        : "memory");
-    return complete != 0;
-  }
-  CODA_DEVICE void wait(std::uint32_t parity) const {
-    asm volatile(
-        "{\n\t.reg .pred complete;\n\tAGAIN:\n\t"
-        "mbarrier.try_wait.parity.shared::cta.b64 complete, [%0], %1;\n\t"
-        "@!complete bra AGAIN;\n\t}"
-        :
-        : "r"(address), "r"(parity)
-        : "memory");
-  }
-  /// Arrives at that barrier of block `block` of the cluster.
-  CODA_DEVICE void arrive(int block) const {
-    asm volatile(
-        "{\n\t.reg .b32 remote;\n\t"
-        "mapa.shared::cluster.u32 remote, %0, %1;\n\t"
-        "mbarrier.arrive.shared::cluster.b64 _, [remote];\n\t}"
-        :
-        : "r"(address), "r"(block)
-        : "memory");
-  }
-};
 
 /// M x N: of the product that `Groups` warp groups compute side by side, in steps along K, from so many stages.
 template <class T, Layout L, int M, int N, int Groups, int Stages>
@@ -93,8 +54,7 @@ struct Mainloop {
     alignas(1024) Element b[kStages][kN * kK];
   };
   struct Signals {
-    cutlass::arch::ClusterTransactionBarrier full[kStages];
-    cutlass::arch::ClusterBarrier empty[kStages];
+    Barrier full[kStages], empty[kStages];
   };
 
   /// The stage of a step, and what its barriers' phases are then.
@@ -141,8 +101,8 @@ struct Mainloop {
     const auto mine = mma.get_slice(group * kWarpGroup);
     const auto of_a = mine.make_fragment_A(mine.partition_A(a));
     const auto of_b = mine.make_fragment_B(mine.partition_B(b));
-    const BarrierAt full{__shfl_sync(0xffffffffu, cute::cast_smem_ptr_to_uint(signals.full), 0)};
-    static_assert(offsetof(Signals, empty) == kStages * sizeof(std::uint64_t));
+    const BarrierAt full{__shfl_sync(0xffffffffu, signals.full[0].at().address, 0)};
+    static_assert(offsetof(Signals, empty) == kStages * sizeof(Barrier));
     const BarrierAt empty = full + kStages;
     Stage stage(first), next = stage;
     bool is_full = false;  // the next step's, as far as known

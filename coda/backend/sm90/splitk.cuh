@@ -3,12 +3,12 @@
 // up what all have of some of its rows, in their order, and runs the epilogue on these.
 #pragma once
 
-#include <cutlass/arch/barrier.h>
 #include <cutlass/cutlass.h>
 
 #include <cstdint>
 #include <cute/arch/cluster_sm90.hpp>
 
+#include "coda/backend/sm90/barrier.cuh"
 #include "coda/backend/sm90/enqueue.cuh"
 #include "coda/backend/sm90/mainloop.cuh"
 
@@ -92,7 +92,7 @@ class SplitK {
         shared.signals.full[stage].init(1);
         shared.signals.empty[stage].init(kTeamWarps);
       }
-      cutlass::arch::fence_barrier_init();
+      publish_barriers();
     }
     __syncthreads();
 
@@ -119,11 +119,9 @@ class SplitK {
     if (parts > 1) {
       const int owner = warp % parts, first_band = warp / parts * parts;
       // All blocks have read their operands.
-      cute::cluster_arrive();
-      cute::cluster_wait();
+      synchronize_cluster();
       if (has_rows) send(shared, owner, first_band + part, thread % 32, accumulators);
-      cute::cluster_arrive();
-      cute::cluster_wait();
+      synchronize_cluster();
       if (part != owner) return;
       if (has_rows) add(shared, first_band, parts, thread % 32, accumulators);
     }
@@ -140,8 +138,8 @@ class SplitK {
     for (int i = 0; i < steps; ++i, ++stage) {
       const int k = (first + i) * kK;
       shared.signals.empty[stage.index].wait(stage.phase ^ 1);
-      shared.signals.full[stage.index].arrive_and_expect_tx(params.stage_bytes);
-      auto* full = reinterpret_cast<std::uint64_t*>(&shared.signals.full[stage.index]);
+      shared.signals.full[stage.index].arrive_and_expect(params.stage_bytes);
+      auto* full = shared.signals.full[stage.index].state();
       Mainloop::load_b(params.b, shared.operands, full, stage.index, n * kN, k);
       cute::SM90_TMA_LOAD_2D::copy(&params.a, full, Mainloop::kHint, shared.operands.a[stage.index], k, m * kM);
     }

@@ -16,7 +16,6 @@
 // accumulators go to memory instead of an epilogue.
 #pragma once
 
-#include <cutlass/arch/barrier.h>
 #include <cutlass/arch/reg_reconfig.h>
 #include <cutlass/cutlass.h>
 #include <cutlass/fast_math.h>
@@ -25,6 +24,7 @@
 #include <cstdint>
 #include <cute/arch/cluster_sm90.hpp>
 
+#include "coda/backend/sm90/barrier.cuh"
 #include "coda/backend/sm90/enqueue.cuh"
 #include "coda/backend/sm90/mainloop.cuh"
 #include "coda/backend/sm90/pace.cuh"
@@ -119,9 +119,9 @@ class TwoTeams {
     alignas(1024) typename Mainloop::Operands operands;
     alignas(1024) typename Epilogue::Shared epilogue;
     typename Mainloop::Signals signals;
-    cutlass::arch::ClusterBarrier team_order[kTeams];  // of the teams' products: the other one's are under way
-    cutlass::arch::ClusterBarrier half_loaded;  // the first turn's operands: C may come without being in their way
-    cutlass::arch::ClusterBarrier handed_over;  // the second half of the last tile
+    Barrier team_order[kTeams];  // of the teams' products: the other one's are under way
+    Barrier half_loaded;         // the first turn's operands: C may come without being in their way
+    Barrier handed_over;         // the second half of the last tile
   };
 
  public:
@@ -144,7 +144,7 @@ class TwoTeams {
       for (auto& turn : shared.team_order) turn.init(kTeamThreads / 32);
       shared.half_loaded.init(1);
       shared.handed_over.init(kTeamThreads);
-      cutlass::arch::fence_barrier_init();
+      publish_barriers();
     }
     // The barriers above are set up for the whole cluster before anybody uses one.
     cute::cluster_arrive_relaxed();
@@ -274,8 +274,8 @@ class TwoTeams {
         }
         const int k = (turn.k + step) * kK;
         shared.signals.empty[stage.index].wait(stage.phase ^ 1);
-        shared.signals.full[stage.index].arrive_and_expect_tx(Mainloop::kStageBytes);
-        auto* full = reinterpret_cast<std::uint64_t*>(&shared.signals.full[stage.index]);
+        shared.signals.full[stage.index].arrive_and_expect(Mainloop::kStageBytes);
+        auto* full = shared.signals.full[stage.index].state();
         CODA_UNROLL for (int i_a = 0; i_a < kBoxesA; ++i_a) {
           const int box = block * kBoxesA + i_a;
           cute::SM90_TMA_LOAD_MULTICAST_2D::copy(&params.a, full, kAllBlocks, Mainloop::kHint,
@@ -376,9 +376,7 @@ class TwoTeams {
     synchronize(team);
     if (rank < slots.count) params.sums.flags[part + rank * kSlotFlags] = 0;
   }
-  static CODA_DEVICE void synchronize(int team) {
-    cutlass::arch::NamedBarrier::sync(kTeamThreads, static_cast<std::uint32_t>(team));
-  }
+  static CODA_DEVICE void synchronize(int team) { synchronize_team(team, kTeamThreads); }
 
   using Room = typename Epilogue::Room;
   static CODA_DEVICE Room room(SharedStorage& shared, int stage) {
@@ -388,7 +386,7 @@ class TwoTeams {
   /// The second half of a block's last tile goes to the team that has nothing left to do, by way of shared memory.
   template <class Accumulators>
   static CODA_DEVICE void share(bool helps, int team, int rank, Accumulators& accumulators, const Room& room,
-                                cutlass::arch::ClusterBarrier& handed_over) {
+                                Barrier& handed_over) {
     const auto chunk = [&](int v) -> float4& {
       return *reinterpret_cast<float4*>(room.at((v * kTeamThreads + 4 * rank) * static_cast<int>(sizeof(float))));
     };

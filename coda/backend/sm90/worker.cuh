@@ -1,8 +1,7 @@
 // One thread's work on one tile: the program on each row of each patch, and what the threads of a tile do together.
 #pragma once
 
-#include <cutlass/arch/barrier.h>
-
+#include "coda/backend/sm90/barrier.cuh"
 #include "coda/backend/sm90/config.cuh"
 #include "coda/backend/sm90/lifecycle.cuh"
 
@@ -19,7 +18,7 @@ struct SharedResults {
 
   float heads[kHeadRows][kHeadSlots * kHeads];
   float columns[kFolds > 0 ? kFolds : 1][kFolds > 0 ? kRows : 1][kFolds > 0 ? Config::kN : 1];
-  cutlass::arch::ClusterBarrier folded;  // the first half of a tile of which the other team has the second
+  Barrier folded;  // the first half of a tile of which the other team has the second
 };
 
 /// A row's 8 values of a patch: those of rows r < 2 lie in `acc` as c + 2 r + 4 j, here as c + 2 j.
@@ -218,9 +217,7 @@ struct Worker {
   CODA_DEVICE int unit() const {
     return Config::kUnits == 1 ? 0 : at.warp_row / (Config::kM / Config::kUnits) % Config::kUnits;
   }
-  CODA_DEVICE void synchronize() const {
-    cutlass::arch::NamedBarrier::sync(Config::kThreads, static_cast<std::uint32_t>(team));
-  }
+  CODA_DEVICE void synchronize() const { synchronize_team(team, Config::kThreads); }
 };
 
 }  // namespace coda::sm90
