@@ -15,7 +15,7 @@ namespace {
 using dnnl::memory;
 
 const dnnl::engine& engine() {
-  static const dnnl::engine e(dnnl::engine::kind::cpu, 0);
+  static const auto& e = *new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed: threads may outlive main
   return e;
 }
 dnnl::stream& stream() {

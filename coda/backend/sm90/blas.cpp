@@ -246,7 +246,8 @@ bool take(Plan& plan, const Algorithm& x, const Key& key, cublasLtHandle_t handl
 /// What the thread asks for, else what was measured; the heuristic's if neither has one.
 Algorithm algorithm_of(const Key& key, const Chip& chip) {
   if (key.algorithm) return *key.algorithm;
-  static const std::string version = std::to_string(cublasLtGetVersion());
+  // Never destroyed: threads may outlive main.
+  static const std::string& version = *new std::string(std::to_string(cublasLtGetVersion()));
   const Entry* entry = find_product(key.out, key.layout, key.m, key.n, key.k, chip, version);
   return entry ? entry->algorithm : Algorithm();
 }
