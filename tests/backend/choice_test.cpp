@@ -5,13 +5,13 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <sstream>
 #include <thread>
 
 #include "coda/core/error.h"
+#include "coda/core/json.h"
 
 namespace coda::sm90 {
 
@@ -234,8 +234,21 @@ TEST(TheTable, OfTheChipWithTheNearestMemoryServesADevice) {
   EXPECT_EQ(rows_of(look_up(t, 2048, 64, 64, kH100)), 2048);
 }
 
-TEST(TheTable, OfANewChipStartsWithThoseOfTheNearest) {
+TEST(TheTable, OfNearlyTheSameMemoryIsThatOfTheSameChip) {
   constexpr Chip kOtherH200{kSms, 4814};
+  json mine = record(1024, 64, 64);
+  Table t = table_of({mine});
+  t.add(file_of({record(1024, 64, 64)}, kH100), "H100");
+  mine["way"] = "unfused";
+  t.add(file_of({mine}, kOtherH200), "mine");
+  EXPECT_EQ(t.nearest(kH200), kH200);
+  EXPECT_EQ(t.nearest(kOtherH200), kH200);
+  EXPECT_EQ(look_up(t, 1024, 64, 64)->choice.way, Way::unfused) << "one file serves all H200s";
+  EXPECT_EQ(look_up(t, 1024, 64, 64, kH100)->choice.way, Way::fused);
+}
+
+TEST(TheTable, OfANewChipStartsWithThoseOfTheNearest) {
+  constexpr Chip kOtherH200{kSms, 4300};
   json mine = record(2048, 64, 64), shipped = record(1024, 64, 64);
   Table t = table_of({shipped, record(4096, 64, 64)});
   mine["way"] = shipped["way"] = "unfused";
@@ -298,7 +311,7 @@ TEST(TheTable, RefusesABrokenFileNamingTheMemberAndStaysAsItWas) {
   json without = record(8, 8, 8);
   without.erase("unfused_ms");
   refuses(file_of({without}), {"records[0].unfused_ms", "got none"});
-  json versionless = json::parse(file_of({record(8, 8, 8)}));
+  json versionless = parse_json(file_of({record(8, 8, 8)}));
   versionless.erase("cublaslt");
   refuses(versionless.dump(), {"cublaslt", "a string", "got none"});
   const auto with_algorithm = [](const json& algorithm) { return file_of({product(8, algorithm)}); };

@@ -89,7 +89,7 @@ class Reader {
 
  private:
   const json& member(const char* name) const {
-    static const json none;
+    static const json& none = *new json();  // never destroyed: a thread may be here when main ends
     const auto at = object_.find(name);
     return at == object_.end() ? none : *at;
   }
@@ -229,20 +229,34 @@ bool Rule::takes_lean(std::int64_t m, std::int64_t n, std::int64_t k, const Chip
   return rounds > 1 && 32 * 2 * rounds <= 33 * small_rounds;
 }
 
+namespace {
+
+/// By how much the bandwidths differ, as a ratio.
+double distance(const Chip& a, const Chip& b) {
+  const double ratio = static_cast<double>(a.memory_gbs) / b.memory_gbs;
+  return std::max(ratio, 1 / ratio);
+}
+/// Chips that differ by less have one table: of two H200, 4814 and 4917 GB/s, a file made on one serves the other, too.
+constexpr double kSameMemory = 1.05;
+
+}  // namespace
+
 void Table::add(const std::string& text, const std::string& origin) {
   const json document = parse_json(text);
   if (document.is_discarded()) throw Error(Status::invalid_argument, origin + ": expected a JSON file of `coda tune`");
   const Reader file(document, origin);
   const std::string device = file.string("device");
-  const Chip chip{static_cast<int>(file.integer("multiprocessors", 1, 1024)),
-                  static_cast<int>(file.integer("memory_gbs", 1, 1 << 20))};
+  Chip chip{static_cast<int>(file.integer("multiprocessors", 1, 1024)),
+            static_cast<int>(file.integer("memory_gbs", 1, 1 << 20))};
   const std::string cublaslt = file.string("cublaslt"), whence = origin + ", " + device;
   std::vector<Entry> merged = entries_;
   const auto add = [&](Entry e) {
     e.chip = chip;
     merged.push_back(std::move(e));
   };
-  if (const Chip served_by = nearest(chip); served_by != chip) {
+  const Chip served_by = nearest(chip);
+  if (distance(served_by, chip) <= kSameMemory) chip = served_by;
+  if (served_by != chip) {
     for (const Entry& e : entries_)
       if (e.chip == served_by) add(e);
   }
@@ -267,13 +281,10 @@ void Table::add(const std::string& text, const std::string& origin) {
 }
 
 Chip Table::nearest(const Chip& device) const {
-  const auto distance = [&](const Chip& c) {
-    const double ratio = static_cast<double>(c.memory_gbs) / device.memory_gbs;
-    return std::max(ratio, 1 / ratio);
-  };
   const Chip* best = nullptr;
   for (const Chip& c : chips_)
-    if (c.multiprocessors == device.multiprocessors && (!best || distance(c) < distance(*best))) best = &c;
+    if (c.multiprocessors == device.multiprocessors && (!best || distance(c, device) < distance(*best, device)))
+      best = &c;
   return best ? *best : device;
 }
 
