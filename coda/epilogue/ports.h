@@ -191,11 +191,11 @@ struct OnlineLse {
       : max(max_.data), sum(sum_.data), pitch(detail::common_pitch("OnlineLse", max_, sum_)) {}
 };
 
-/// What to subtract before exp. While all values are -inf it is 0: exp(-inf - 0) = 0, where exp(-inf + inf) would be
-/// NaN.
+/// What to subtract before exp: 0 for a maximum that is infinite. While all values are -inf, exp(-inf - 0) = 0, and of
+/// a value of inf the sum is inf; with the maximum both would be NaN.
 template <class S>
 CODA_FN S lse_shift(S max) {
-  return select(max <= S(-std::numeric_limits<float>::infinity()), S(0.f), max);
+  return select(S(std::numeric_limits<float>::infinity()) <= abs(max), S(0.f), max);
 }
 
 /// A row's integer (token, target, position), int32 or int64. Absent: the row's own number.

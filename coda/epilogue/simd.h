@@ -252,4 +252,12 @@ CODA_FN void store_vector(T* p, Simd<Acc, N> x) {
   }
 }
 
+/// What memory of T would hold of x.
+template <class T, class Acc, int N>
+CODA_FN Simd<Acc, N> rounded_to(Simd<Acc, N> x) {
+  T stored[N];
+  store_vector(stored, x);
+  return load_vector<Acc, N>(stored);
+}
+
 }  // namespace coda

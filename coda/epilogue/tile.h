@@ -79,6 +79,22 @@ class Tile {
     }
   }
 
+  /// The fragment as whoever reads the port's matrix will see it: rounded to its type. As it is if the call has none.
+  template <class T, Width W, class V>
+  CODA_FN V as_stored(const TileStore<T, W>& port, const V& value) const {
+    static_assert(AnyFragment<V>, "coda: tile.as_stored takes a fragment: load the port first, with tile.load(port)");
+    if constexpr (AnyFragment<V>) {
+      static_assert(
+          V::width == W,
+          "coda: tile.as_stored: the fragment's width is not the port's: contract() or expand() it, or declare "
+          "the port Width::Half or Width::Double");
+      if constexpr (V::width == W && sizeof(T) < sizeof(typename Backend::accumulator)) {
+        return port.data ? self().template rounded<T>(value) : value;
+      }
+    }
+    return value;
+  }
+
   /// Folds a fragment, of any width, into a reduction or a stateful transform.
   template <class P, class V>
   CODA_FN void reduce(const P& port, const V& value) const {

@@ -142,6 +142,6 @@ void check_tokens(Check& check, const Target& on, const ConstVector& token, std:
 void check_targets(Check& check, const Target& on, const ConstVector& target, std::int64_t m, std::int64_t vocabulary,
                    std::int64_t ignore);
 void check_transform(const Check& check, const LogitTransform& t, DType stats);
-void check_options(const Check& check, const CrossEntropy& o);
+void check_options(const Check& check, const CrossEntropy& o, DType stats);
 
 }  // namespace coda::ops

@@ -216,7 +216,9 @@ struct BlockBackward {
 void block_backward(const BlockBackward& args);
 
 /// From each row's loss, which it computes itself (block_post without a head is the forward before it), to the
-/// gradients of attended and x. At most `logit_rows` rows of logits are held, of all V columns.
+/// gradients of attended and x. At most `logit_rows` rows of logits are held, of all V columns; the gradient of the
+/// head is added to once for each so many rows, and rounded each time to its dtype: with many more rows than that it
+/// wants to be fp32.
 struct BlockPostBackward {
   ConstMatrix attended, x_mid;
   ConstVector rstd_mid = {};

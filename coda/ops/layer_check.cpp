@@ -121,7 +121,7 @@ class LayerCheck {
   }
   void loss(const LogitTransform& transform, const CrossEntropy& options, const ConstVector& target, const Target& on) {
     check_transform(check_, transform, stats());
-    check_options(check_, options);
+    check_options(check_, options, stats());
     check_targets(check_, on, target, shape_.tokens, shape_.vocabulary, options.ignore_index);
     shape_.label_smoothing = options.label_smoothing != 0;
   }
@@ -229,6 +229,7 @@ void block_gradients(LayerCheck& c, const Args& args) {
 LayerShape check_layer(Check& check, const BlockPre& args) {
   LayerCheck c(check, args.on);
   check.given("table", args.table);
+  check.given("token", args.token, args.x.rows);
   c.set_tokens(args.token.size, check.real("table", args.table.dtype));
   check.matrix("table", args.table, args.table.rows, args.table.cols, args.table.dtype);
   check.operand("table", args.table);

@@ -29,14 +29,28 @@ void check_transform(const Check& check, const LogitTransform& t, DType stats) {
                t.cap);
   }
 }
-void check_options(const Check& check, const CrossEntropy& o) {
+void check_options(const Check& check, const CrossEntropy& o, DType stats) {
   if (!(o.label_smoothing >= 0 && o.label_smoothing < 1)) {
     check.fail("options.label_smoothing", "expected a number in [0, 1), got {}", o.label_smoothing);
   }
-  if (!(o.z_loss >= 0 && std::isfinite(o.z_loss))) {
-    check.fail("options.z_loss", "expected a finite number of at least 0, got {}", o.z_loss);
+  if (!(o.z_loss >= 0 && std::isfinite(scalar_in(stats, 2 * o.z_loss)))) {
+    check.fail("options.z_loss", "expected a number of at least 0 whose double is finite in {}, got {}",
+               coda::name_of(stats), o.z_loss);
   }
 }
+namespace {
+
+/// Memory of a call's own is as large as its views say, which have no elements, and so no bounds, where K is 0.
+void check_block(const Check& check, const char* argument, std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 56;
+  if (rows > 0 && columns > kMost / rows) {
+    check.fail(argument, "expected at most {} elements in the call's own memory, got {} rows of {} columns", kMost,
+               rows, columns);
+  }
+}
+
+}  // namespace
+
 void check_targets(Check& check, const Target& on, const ConstVector& target, std::int64_t m, std::int64_t vocabulary,
                    std::int64_t ignore) {
   check.indices("target", target, m);
@@ -124,6 +138,9 @@ void gemm_lse(const GemmLse& args) {
   check.output("logit_sum", args.logit_sum);
   check.output("target_logit", args.target_logit);
   check.no_overlap();
+  // Logits that are no other values than z are stored, and looked at, as z.
+  const bool same = args.transform.scale == 1 && args.transform.cap == 0 && !args.preact;
+  const Matrix preact = same ? args.logits : args.preact, logits = same ? Matrix() : args.logits;
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     using Acc = acc_t<T>;
@@ -132,8 +149,8 @@ void gemm_lse(const GemmLse& args) {
              coda::GemmNormLse<T, decltype(norm)>{
                  .norm = norm,
                  .transform = transform_of<T>(args.transform),
-                 .preact = args.preact.as<T>(),
-                 .logits = args.logits.as<T>(),
+                 .logits = logits.as<T>(),
+                 .preact = preact.as<T>(),
                  .lse = OnlineLse<Acc>(args.max.as<Acc>(), args.sum.as<Acc>()),
                  .logit_sum = args.logit_sum.as<Acc>(),
                  .target_logit = {index_vector(args.target), pointer<Acc>(args.target_logit), args.first_column}});
@@ -152,7 +169,7 @@ void lse_finalize(const LseFinalize& args) {
   check.matrix("max", args.max, m, args.max.cols, stats);
   check.matrix("sum", args.sum, m, args.max.cols, stats);
   check.vector("lse", args.lse, m, stats);
-  check_options(check, args.options);
+  check_options(check, args.options, stats);
   const bool smoothing = args.loss && args.options.label_smoothing != 0;
   if (args.loss) {
     check.vector("loss", args.loss, m, stats);
@@ -169,11 +186,10 @@ void lse_finalize(const LseFinalize& args) {
     if (args.vocabulary <= 0)
       check.fail("vocabulary", "expected the number of logits of a row, got {}", args.vocabulary);
   }
-  for (const auto& [name, in] :
-       {std::pair{"max", &args.max}, std::pair{"sum", &args.sum}, std::pair{"logit_sum", &args.logit_sum}}) {
-    check.operand(name, *in);
-  }
-  check.operand("target_logit", args.target_logit);
+  check.operand("max", args.max);
+  check.operand("sum", args.sum);
+  if (smoothing) check.operand("logit_sum", args.logit_sum);
+  if (args.loss) check.operand("target_logit", args.target_logit);
   check.output("lse", args.lse);
   check.output("loss", args.loss);
   check.no_overlap();
@@ -210,7 +226,7 @@ void cross_entropy_backward(const CrossEntropyBackward& args) {
   const DType t0 = check.real("preact", args.preact.dtype), stats = stats_of(t0);
   check.matrix("preact", args.preact, m, n, t0);
   check_transform(check, args.transform, stats);
-  check_options(check, args.options);
+  check_options(check, args.options, stats);
   check_targets(check, args.on, args.target, m, n, args.options.ignore_index);
   check.vector("lse", args.lse, m, stats);
   check.vector("dloss", args.dloss, m, stats);
@@ -242,7 +258,7 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
   const Product p = check_product(check, args.a, args.weight, Layout::nt, "weight");
   check_norm(check, args.norm, p);
   check_transform(check, args.transform, p.stats);
-  check_options(check, args.options);
+  check_options(check, args.options, p.stats);
   check_targets(check, args.on, args.target, p.m, p.n, args.options.ignore_index);
   check.vector("lse", args.lse, p.m, p.stats);
   check.optional_vector("loss", args.loss, p.m, p.stats);
@@ -250,9 +266,11 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
   check.output("loss", args.loss);
   check.no_overlap();
   check_kernels(check, args.on.backend, p.t);
+  const std::int64_t tiles = tiles_n(p.n, args.on.backend);
+  check_block(check, "weight", p.m, 3 * tiles);
   const auto run = [&](auto acc) {
     using Acc = decltype(acc);
-    const std::int64_t tiles = tiles_n(p.n, args.on.backend), part = p.m * tiles;
+    const std::int64_t part = p.m * tiles;
     const bool smoothing = args.options.label_smoothing != 0;
     const Temporary<Acc> store(check, args.on, part * (smoothing ? 3 : 2) + p.m);
     const MatrixOf<Acc> max(store.data() + p.m, p.m, tiles), sum(max.data + part, p.m, tiles);
@@ -288,7 +306,7 @@ void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args) {
   const Product p = check_product(check, args.a, args.weight, Layout::nt, "weight");
   const NormKind kind = check_norm(check, args.norm, p);
   check_transform(check, args.transform, p.stats);
-  check_options(check, args.options);
+  check_options(check, args.options, p.stats);
   check_targets(check, args.on, args.target, p.m, p.n, args.options.ignore_index);
   check.vector("lse", args.lse, p.m, p.stats);
   check.vector("dloss", args.dloss, p.m, p.stats);
@@ -312,14 +330,16 @@ void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args) {
   check.no_overlap();
   check_kernels(check, args.on.backend, p.t);
   if (p.m == 0) return;
+  const std::int64_t chunk = std::min(args.chunk, std::max<std::int64_t>(p.n, 1));
+  // Row terms of all blocks side by side, so that they are added up once and in one order.
+  const std::int64_t blocks = (p.n + chunk - 1) / chunk, tiles = blocks * tiles_n(chunk, args.on.backend);
+  check_block(check, "chunk", p.m, chunk);
+  check_block(check, "weight", p.m, tiles);
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     using Acc = acc_t<T>;
     const auto dloss = masked_dloss<Acc>(check, args.on, args.dloss, args.target, args.options.ignore_index, p.n);
-    const std::int64_t chunk = std::min(args.chunk, std::max<std::int64_t>(p.n, 1));
     const bool layernorm = kind == NormKind::layernorm;
-    // Row terms of all blocks side by side, so that they are added up once and in one order.
-    const std::int64_t blocks = (p.n + chunk - 1) / chunk, tiles = blocks * tiles_n(chunk, args.on.backend);
     const Temporary<T> block(check, args.on, p.m * chunk);
     const Temporary<Acc> da(check, args.on, p.m * p.k), zdz(check, args.on, p.m * tiles),
         udz(check, args.on, layernorm ? p.m * tiles : 0);

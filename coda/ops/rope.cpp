@@ -27,12 +27,12 @@ std::int64_t check_heads(Check& check, const Target& on, const Heads& h, std::in
     check.fail(Status::unsupported, "heads.table", "expected an address that is a multiple of 8 bytes, got {}",
                h.table.data);
   }
-  check.operand("heads.position", h.position);
   if (h.table.rows > 1 && h.table.pitch != h.head_dim) {
     check.fail("heads.table", "expected a pitch of head_dim, {}, got {}", h.head_dim, h.table.pitch);
   }
   if (h.position) {
     check.indices("heads.position", h.position, m);
+    check.operand("heads.position", h.position);
     const IndexVector position = index_vector(h.position);
     // Those on a device cannot be looked at without waiting for it.
     for (std::int64_t i = 0; i < m && on.backend == Backend::cpu; ++i) {

@@ -61,7 +61,16 @@ struct RmsDot {
   }
 };
 
-/// The two row terms of a LayerNorm before the product: sums of dz (z - c) and of dz u, u and c as in LayerNormScale.
+/// x, but 0 where w is 0: a masked logit of -inf, or anything in a row that does not count, adds nothing.
+struct WhereNonzero {
+  template <class S>
+  CODA_FN S operator()(S x, S w) const {
+    return select(abs(w) <= S(0), S(0), x);
+  }
+};
+
+/// The two row terms of a LayerNorm before the product: sums of dz (z - c) and of dz u, u and c as in LayerNormScale. A
+/// c of -inf, which masks a column, has no dz.
 template <class T, Width W = Width::Same>
 struct LayerNormDot {
   RowVector<const acc_t<T>, W> u = {.otherwise = 0}, c = {.otherwise = 0};
@@ -69,7 +78,7 @@ struct LayerNormDot {
 
   template <class Tile>
   CODA_FN void operator()(Tile& tile, auto z, auto dz) const {
-    tile.reduce(zdz, (z - tile.load(c)) * dz);
+    tile.reduce(zdz, (z - map(WhereNonzero{}, tile.load(c), dz)) * dz);
     tile.reduce(udz, tile.load(u) * dz);
   }
 };

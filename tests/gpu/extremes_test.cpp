@@ -134,7 +134,11 @@ TEST_F(Extremes, InfinitiesAndNaNPropagateAsInFp64) {
                                        "gemm_norm_rope",
                                        "gemm_norm_qknorm_rope",
                                        "qknorm_rope_backward",
-                                       "cast"};
+                                       "cast",
+                                       "gemm_layernorm_backward",
+                                       "gemm_lse",
+                                       "linear_cross_entropy",
+                                       "cross_entropy_backward"};
   std::uint64_t seed = 300;
   for (const char* name : kPrograms) {
     const Program& program = program_of(name);

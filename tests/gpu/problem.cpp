@@ -183,7 +183,7 @@ void Draw::allow_for_derivative(const Dot& terms, const Operands& product, const
 }
 
 Draw::Heads Draw::heads() {
-  constexpr std::int64_t kWhole[] = {32, 64, 128}, kAny[] = {2, 4, 6, 8, 16, 40, 64, 96, 128, 200, 256};
+  constexpr std::int64_t kWhole[] = {32, 64, 128}, kAny[] = {2, 4, 6, 8, 16, 40, 64, 96, 128, 200, 256, 320, 512};
   Heads h;
   h.dim = options.whole_chunks ? kWhole[random.integer(0, std::ssize(kWhole) - 1)]
                                : kAny[random.integer(0, std::ssize(kAny) - 1)];

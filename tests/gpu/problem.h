@@ -42,7 +42,7 @@ struct Slot {
   Fold fold = Fold::none;
   Id partner = kNone;     // of sum_exp the maxima, of m2 the means: also shares its pitch
   bool linear = false;    // on exact inputs nothing is rounded before it is stored
-  bool of_short = false;  // a sum of matrices that were stored in the operands' type
+  bool of_short = false;  // made of matrices that were stored in the operands' type
   Magnitude magnitude = {};
 };
 

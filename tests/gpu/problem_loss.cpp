@@ -44,24 +44,30 @@ Call draw_gemm_lse(Draw& d, int variant) {
   const LossOptions o = draw_loss_options(d);
   const Id target = d.given() ? d.targets(d.n) : kNone;
   const Id preact = d.given() ? d.out("preact", d.n, true) : kNone;
-  const Id logits = d.given() ? d.out("logits", d.n, o.linear()) : kNone;
-  const Id max = d.partial("max", d.n, Fold::max, o.linear());
+  // What is reduced is what is stored, rounded.
+  const bool same = o.transform.scale == 1 && o.transform.cap == 0;
+  const bool given = d.given(), rounds = preact != kNone || (given && same);
+  const bool exact = o.linear() && !rounds;
+  const Id logits = given ? d.out("logits", d.n, o.linear() && (same || !rounds)) : kNone;
+  const Id max = d.partial("max", d.n, Fold::max, exact);
   const Id sum = d.partial("sum", d.n, Fold::sum_exp, false);
   d.slot(sum).partner = max;
   // exp of a difference of logits is off by as many units as they are large.
   d.slot(sum).magnitude = [bound = logit_bound(d), sum](const std::vector<Mat>& reference) {
     return largest(reference[static_cast<std::size_t>(sum)]) * (1 + bound);
   };
-  const Id logit_sum = d.partial("logit_sum", d.n, Fold::sum, o.linear());
+  const Id logit_sum = d.partial("logit_sum", d.n, Fold::sum, exact);
   d.slot(logit_sum).magnitude = Draw::constant(logit_bound(d) * static_cast<double>(std::max<std::int64_t>(d.n, 1)));
   Id target_logit = kNone, loss = kNone;
   const Id lse = d.row_statistic("lse", false);
   d.slot(lse).magnitude = loss_magnitude(lse, logit_bound(d), 0);
   if (target != kNone) {
-    target_logit = d.filled(d.row_statistic("target_logit", o.linear()), Mat(d.m, 1));  // ignored rows stay
+    target_logit = d.filled(d.row_statistic("target_logit", exact), Mat(d.m, 1));  // ignored rows stay
     loss = d.row_statistic("loss", false);
     d.slot(loss).magnitude = loss_magnitude(lse, logit_bound(d), o.loss.z_loss);
   }
+  for (const Id id : {logits, max, sum, logit_sum, lse, target_logit, loss})
+    if (id != kNone) d.slot(id).of_short = rounds;
   return [=, n = d.n](const Bound& x, const ops::Target& on) {
     ops::gemm_lse({.a = x[p.a],
                    .b = x[p.b],
@@ -110,10 +116,11 @@ Call draw_linear_cross_entropy(Draw& d, int variant) {
   };
 }
 
-/// Variant 1 adds to a weight gradient of the operands' type. The log-sum-exp is the forward's own.
+/// Variant 1 adds to a weight gradient of the operands' type, 2 is behind a LayerNorm. The log-sum-exp is the forward's
+/// own.
 Call draw_linear_cross_entropy_backward(Draw& d, int variant) {
   const auto p = d.product();
-  const auto norm = d.rms();
+  const auto norm = variant == 2 ? d.layernorm() : d.rms();
   const LossOptions o = draw_loss_options(d);
   const Id h = d.matrix("h", d.k);
   const Id target = d.targets(d.n);
@@ -127,12 +134,14 @@ Call draw_linear_cross_entropy_backward(Draw& d, int variant) {
   d.slot(da).of_short = true;
   d.slot(da).magnitude = Draw::constant(row * (d.exact() ? 4 : 1));
   const Id dweight = d.filled(
-      d.output({.name = "dweight", .kind = variant == 0 ? Kind::statistic : Kind::operand, .rows = d.n, .cols = d.k}),
+      d.output({.name = "dweight", .kind = variant == 1 ? Kind::operand : Kind::statistic, .rows = d.n, .cols = d.k}),
       integer_mat(d.random, d.n, d.k, -2, 2));
   d.slot(dweight).of_short = true;
   d.slot(dweight).magnitude = Draw::constant(4 * row * std::sqrt(static_cast<double>(d.m)) * (d.exact() ? 8 : 1));
   const Id row_dot = d.given() ? d.row_statistic("row_dot", false) : kNone;
   if (row_dot != kNone) d.slot(row_dot).magnitude = Draw::constant(row * logit_bound(d) * (1 + logit_bound(d)));
+  const Id row_udz = variant == 2 ? d.row_statistic("row_udz", false) : kNone;
+  if (row_udz != kNone) d.slot(row_udz).magnitude = Draw::constant(row * (d.exact() ? 8 : 5));
   const std::int64_t chunk = d.random.integer(1, std::max<std::int64_t>(d.n, 1)) / 8 * 8 + 8;
   return [=](const Bound& x, const ops::Target& on) {
     ops::linear_cross_entropy({.a = x[p.a],
@@ -156,6 +165,7 @@ Call draw_linear_cross_entropy_backward(Draw& d, int variant) {
                                         .da = x[da],
                                         .dweight = x[dweight],
                                         .row_dot = x[row_dot],
+                                        .row_udz = x[row_udz],
                                         .on = on});
   };
 }
@@ -204,7 +214,7 @@ std::span<const Program> loss_programs() {
       {.name = "gemm_lse", .variants = 2, .draw = draw_gemm_lse},
       {.name = "linear_cross_entropy", .variants = 2, .draw = draw_linear_cross_entropy, .any_layout = false},
       {.name = "linear_cross_entropy_backward",
-       .variants = 2,
+       .variants = 3,
        .draw = draw_linear_cross_entropy_backward,
        .any_layout = false,
        .rows_are_alone = false},

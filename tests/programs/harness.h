@@ -382,7 +382,9 @@ void sweep(int options, const Body& body, std::size_t types = std::size(kTypes),
       for (int option = 0; option < options; ++option) {
         const std::uint64_t seed = base_seed() + 2 * number++;
         const Shape s = kShapes[number * 5 % std::size(kShapes)];
-        run(Case(kTypes[t], kLayouts[l], s.m, s.n, s.k, kScales[number % 3], false, seed), option);
+        // Shifted by one with each layout: of a multiple of three options each would always have the same one.
+        const double scale = kScales[(number + t * layouts + l) % 3];
+        run(Case(kTypes[t], kLayouts[l], s.m, s.n, s.k, scale, false, seed), option);
         Random r(seed);
         run(Case(kTypes[t], kLayouts[l], r.integer(1, 280), r.integer(1, 280), r.integer(0, 48), 1, true, seed + 1),
             option);

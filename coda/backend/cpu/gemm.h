@@ -51,10 +51,6 @@ template <class Port>
 inline constexpr bool kFoldsColumns = false;
 template <class Op, class Acc>
 inline constexpr bool kFoldsColumns<ReduceN<Op, Acc>> = true;
-template <class Port>
-inline constexpr bool kIsHeadMean = false;
-template <class Acc, int Slot>
-inline constexpr bool kIsHeadMean<HeadMean<Acc, Slot>> = true;
 
 template <class Acc, class P>
 std::int64_t tile_n_for(const char* op, const P& program) {

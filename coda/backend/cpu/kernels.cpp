@@ -1,5 +1,7 @@
 #include "coda/backend/cpu/kernels.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -53,7 +55,7 @@ void store_block(const Real* in, std::int64_t first, std::int64_t count, const V
 
 template <class Acc>
 void rms_finalize(MatrixOf<const Acc> sum_sq, std::int64_t n, double eps, Acc* rstd) {
-#pragma omp parallel for schedule(static) if (sum_sq.rows > 1024)
+#pragma omp parallel for schedule(static) if (sum_sq.rows > 1024 && !omp_in_parallel())
   for (std::int64_t m = 0; m < sum_sq.rows; ++m) {
     double sum = 0;
     for (std::int64_t t = 0; t < sum_sq.cols; ++t) sum += static_cast<double>(sum_sq.row(m)[t]);
@@ -64,7 +66,7 @@ void rms_finalize(MatrixOf<const Acc> sum_sq, std::int64_t n, double eps, Acc* r
 template <class Acc>
 void layernorm_finalize(MatrixOf<const Acc> tile_mean, MatrixOf<const Acc> tile_m2, std::int64_t n, std::int64_t tile_n,
                         double eps, Acc* mean, Acc* rstd) {
-#pragma omp parallel for schedule(static) if (tile_mean.rows > 1024)
+#pragma omp parallel for schedule(static) if (tile_mean.rows > 1024 && !omp_in_parallel())
   for (std::int64_t m = 0; m < tile_mean.rows; ++m) {
     double count = 0, mu = 0, m2 = 0;
     for (std::int64_t t = 0; t < tile_mean.cols; ++t) {
@@ -82,15 +84,14 @@ void layernorm_finalize(MatrixOf<const Acc> tile_mean, MatrixOf<const Acc> tile_
 template <class Acc>
 void lse_finalize(MatrixOf<const Acc> max, MatrixOf<const Acc> sum, MatrixOf<const Acc> logit_sum, IndexVector target,
                   const Acc* target_logit, const LossOptions& o, Acc* lse, Acc* loss) {
-#pragma omp parallel for schedule(static) if (max.rows > 256)
+#pragma omp parallel for schedule(static) if (max.rows > 256 && !omp_in_parallel())
   for (std::int64_t m = 0; m < max.rows; ++m) {
     double top = -std::numeric_limits<double>::infinity(), total = 0, logits = 0;
     for (std::int64_t t = 0; t < max.cols; ++t) {
       const auto x = static_cast<double>(max.row(m)[t]);
       if (!(x <= top)) top = x;
     }
-    // All -inf: the sums are 0 (or NaN) already, and log(0) = -inf is the answer; -inf - (-inf) would be NaN.
-    const double shift = std::isinf(top) && top < 0 ? 0 : top;
+    const double shift = std::isinf(top) ? 0 : top;  // as lse_shift
     for (std::int64_t t = 0; t < max.cols; ++t) {
       total += static_cast<double>(sum.row(m)[t]) * std::exp(static_cast<double>(max.row(m)[t]) - shift);
     }
@@ -113,7 +114,7 @@ void lse_finalize(MatrixOf<const Acc> max, MatrixOf<const Acc> sum, MatrixOf<con
 
 template <class Acc>
 void sum_rows(MatrixOf<const Acc> partial, double scale, Acc* out) {
-#pragma omp parallel for schedule(static) if (partial.rows > 1024)
+#pragma omp parallel for schedule(static) if (partial.rows > 1024 && !omp_in_parallel())
   for (std::int64_t m = 0; m < partial.rows; ++m) {
     double sum = 0;
     for (std::int64_t t = 0; t < partial.cols; ++t) sum += static_cast<double>(partial.row(m)[t]);
@@ -123,7 +124,7 @@ void sum_rows(MatrixOf<const Acc> partial, double scale, Acc* out) {
 
 template <class Acc>
 void sum_columns(MatrixOf<const Acc> partial, double beta, Acc* out) {
-#pragma omp parallel for schedule(static) if (partial.rows * partial.cols > 65536)
+#pragma omp parallel for schedule(static) if (partial.rows * partial.cols > 65536 && !omp_in_parallel())
   for (std::int64_t n = 0; n < partial.cols; ++n) {
     double sum = beta == 0 ? 0 : beta * static_cast<double>(out[n]);
     for (std::int64_t t = 0; t < partial.rows; ++t) sum += static_cast<double>(partial.row(t)[n]);
@@ -148,7 +149,7 @@ template <class T, class Acc>
 void embedding_backward(MatrixOf<const T> dx, IndexVector token, MatrixOf<Acc> table) {
   // Each thread owns some columns and goes down all rows: no two threads meet, and the order is that of the rows.
   const std::int64_t blocks = (dx.cols + kColumnBlock - 1) / kColumnBlock;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (!omp_in_parallel())
   for (std::int64_t b = 0; b < blocks; ++b) {
     const std::int64_t first = b * kColumnBlock, last = std::min(dx.cols, first + kColumnBlock);
     for (std::int64_t m = 0; m < dx.rows; ++m) {
@@ -161,7 +162,7 @@ void embedding_backward(MatrixOf<const T> dx, IndexVector token, MatrixOf<Acc> t
 
 template <class From, class To>
 void cast(MatrixOf<const From> in, MatrixOf<To> out) {
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (!omp_in_parallel())
   for (std::int64_t m = 0; m < in.rows; ++m) {
     for (std::int64_t n = 0; n < in.cols; ++n) out.row(m)[n] = rounded<To>(in.row(m)[n]);
   }
@@ -170,7 +171,7 @@ void cast(MatrixOf<const From> in, MatrixOf<To> out) {
 double squared_norm(const ConstVector& x) {
   const std::int64_t blocks = (x.size + kVectorBlock - 1) / kVectorBlock;
   std::vector<double> partial(static_cast<std::size_t>(blocks));
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (!omp_in_parallel())
   for (std::int64_t b = 0; b < blocks; ++b) {
     constexpr std::int64_t kLanes = 8;
     const std::int64_t first = b * kVectorBlock, count = std::min(kVectorBlock, x.size - first);
@@ -197,7 +198,7 @@ template <class Real>
 void adamw(const AdamwUpdate<Real>& update, const ConstVector& gradient, VectorOf<Real> master, Real* m, Real* v,
            const Vector& weight) {
   const std::int64_t blocks = (master.size + kVectorBlock - 1) / kVectorBlock;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (!omp_in_parallel())
   for (std::int64_t b = 0; b < blocks; ++b) {
     const std::int64_t first = b * kVectorBlock, count = std::min(kVectorBlock, master.size - first);
     std::array<Real, kVectorBlock> g;

@@ -201,6 +201,12 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     if (p.data && row_ == 0) write(p.data + scaled<W>(col_), f);
   }
 
+  template <class T, Width W>
+  CODA_FN fragment<W> rounded(fragment<W> f) const {
+    CODA_UNROLL for (int i = 0; i < f.count; ++i) f.v[i] = rounded_to<T>(f.v[i]);
+    return f;
+  }
+
   // ---- reductions and stateful transforms
 
   template <class Op, Width W>
@@ -229,7 +235,7 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     const Acc m2 = fold<Sum>(masked(d, Acc(0)));
     const Acc total = p.reg[0] + n, delta = mean - p.reg[1];
     p.reg[1] += delta * n / total;
-    p.reg[2] += m2 + delta * delta * p.reg[0] * n / total;
+    p.reg[2] += m2 + delta * (p.reg[0] * n / total) * delta;  // large ones meet the 0 of a first chunk
     p.reg[0] = total;
   }
   template <Width W>

@@ -238,6 +238,9 @@ struct LseFinalize {
   std::uint64_t vocabulary;  // the largest number if it is not known
   float *lse, *loss;
 
+  /// sum exp(x), but 0 where there is no sum: x may be inf there.
+  static CODA_KERNEL_FN float scaled(float sum, float x) { return sum == 0 ? 0.f : sum * expf(x); }
+
   template <int N>
   CODA_KERNEL_FN void first(State&, const Item&) const {}
   template <bool Whole>
@@ -252,18 +255,18 @@ struct LseFinalize {
 #pragma unroll
     for (int u = 0; u < U; ++u) top = fmaxf(top, x[u].max);
     const float shift = lse_shift(top);
-    s.total *= expf(s.top - shift);
+    s.total = scaled(s.total, s.top - shift);
     s.top = top;
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-      s.total += (u * Step < left ? x[u].sum : 0.f) * expf(x[u].max - shift);
+      s.total += scaled(u * Step < left ? x[u].sum : 0.f, x[u].max - shift);
       if constexpr (Smoothing) s.logits += u * Step < left ? static_cast<double>(x[u].logits) : 0.0;
     }
   }
   template <int N>
   CODA_KERNEL_FN Total reduce(const State& s) const {
     const float shift = lse_shift(max_lanes<N>(s.top));
-    const double total = sum_lanes<N>(static_cast<double>(s.total) * static_cast<double>(expf(s.top - shift)));
+    const double total = sum_lanes<N>(static_cast<double>(scaled(s.total, s.top - shift)));
     return {shift, total, Smoothing ? sum_lanes<N>(s.logits) : 0};
   }
   CODA_KERNEL_FN void finish(std::int64_t m, const Total& row) const {

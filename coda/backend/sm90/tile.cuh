@@ -23,7 +23,7 @@ struct Position {
 CODA_DEVICE void merge_moments(float* into, float n, float mean, float m2) {
   const float total = into[0] + n, delta = mean - into[1];
   const float share = total > 0 ? n / total : 0.f;
-  into[2] += m2 + delta * delta * into[0] * share;
+  into[2] += m2 + delta * (into[0] * share) * delta;  // a large delta meets the 0 of a first chunk
   into[1] += delta * share;
   into[0] = total;
 }
@@ -382,6 +382,15 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
     each<W>([&](int i, int column) {
       if (valid<W>(i)) p.data[scaled<W>(col_) + column] = T(f.v[i]);
     });
+  }
+
+  template <class T, Width W>
+  CODA_DEVICE fragment<W> rounded(const fragment<W>& f) const {
+    fragment<W> out;
+    std::uint32_t words[kWords<T, fragment<W>::count>];
+    to_words<T, fragment<W>::count>(f.v, words);
+    from_words<T, fragment<W>::count>(words, out.v);
+    return out;
   }
 
   // ---- reductions and stateful transforms, over the columns that are in the matrix
