@@ -87,6 +87,14 @@ CODA_FN constexpr void for_each_member(T& t, F&& f) {
 
 }  // namespace detail
 
+namespace detail {
+
+/// Classes with a constructor that are values, not structs whose ports nobody would find.
+template <class T>
+inline constexpr bool kIsOption = std::is_same_v<T, bf16> || std::is_same_v<T, fp16> || std::is_same_v<T, IndexVector>;
+
+}  // namespace detail
+
 /// Calls f on each port of a program, in the order of declaration; a member that is a struct of ports is entered.
 template <class P, class F>
 CODA_FN constexpr void for_each_port(P& program, F&& f) {
@@ -95,20 +103,29 @@ CODA_FN constexpr void for_each_port(P& program, F&& f) {
     f(program);
   } else if constexpr (std::is_aggregate_v<T> && std::is_class_v<T>) {
     detail::for_each_member(program, [&](auto& member) { for_each_port(member, f); });
+  } else {
+    static_assert(!std::is_class_v<T> || std::is_empty_v<T> || detail::kIsOption<T>,
+                  "coda: a member of a program is a port, a struct of such without a constructor, or a plain option");
   }
 }
 
 /// A program is an aggregate of ports (and plain options) with `operator()(tile, acc) const`. One that must see a whole
 /// tile before it can write any of it, through a HeadMean, also has `first(tile, acc) const`, which runs over the tile
-/// before. Options are the same for all of a call; a store or a reduction that a call does not want is left out by an
-/// absent port, not by a branch. What reads or writes a port is given the port itself: of a copy a backend knows
-/// nothing.
+/// before. Options, which can be made without arguments, are the same for all of a call; a store or a reduction that a
+/// call does not want is left out by an absent port, not by a branch. What reads or writes a port is given the port
+/// itself: of a copy a backend knows nothing.
 template <class P>
-concept Program = std::is_aggregate_v<P> && std::is_class_v<P> && std::is_trivially_copyable_v<P>;
+concept Program = std::is_aggregate_v<P> && std::is_class_v<P> && std::is_trivially_copyable_v<P> &&
+                  std::is_default_constructible_v<P>;
 
 /// The program has a first pass over the accumulator.
 template <class P, class Tile, class Acc>
 concept HasFirstPass = requires(const P& p, Tile& tile, const Acc& acc) { p.first(tile, acc); };
+
+template <class Port>
+inline constexpr bool kIsHeadMean = false;
+template <class Acc, int Slot>
+inline constexpr bool kIsHeadMean<HeadMean<Acc, Slot>> = true;
 
 /// Ports of one type that a program has.
 template <class Port, class P>
@@ -178,6 +195,10 @@ template <class T, Width W>
 PortMatrix matrix_of(const TileStore<T, W>& p, const Extents& e) {
   return {"TileStore", p.data, e.m, e.n * static_cast<int>(W) / static_cast<int>(Width::Same), p.pitch};
 }
+template <class T>
+PortMatrix matrix_of(const GatherLoad<T>& p, const Extents& e) {
+  return {"GatherLoad", p.data, p.rows, e.n, p.pitch};
+}
 template <class Op, class Acc>
 PortMatrix matrix_of(const ReduceN<Op, Acc>& p, const Extents& e) {
   return {"ReduceN", p.data, e.m, e.tiles_n, p.pitch};
@@ -195,21 +216,29 @@ PortMatrix matrix_of(const OnlineLse<Acc>& p, const Extents& e) {
   return {"OnlineLse", p.max, e.m, e.tiles_n, p.pitch};
 }
 
-/// What a port reads and has no value in place of, if that is missing.
+/// What a port cannot do without, if that is missing.
 template <class P>
-const char* missing_input(const P&, const Extents&) {
+const char* missing_part(const P&, const Extents&) {
   return nullptr;
 }
 template <class T>
-const char* missing_input(const GatherLoad<T>& p, const Extents&) {
+const char* missing_part(const GatherLoad<T>& p, const Extents&) {
   return p.data ? nullptr : "GatherLoad with a matrix";
 }
 template <class Acc>
-const char* missing_input(const RotaryTable<Acc>& p, const Extents&) {
+const char* missing_part(const MomentsN<Acc>& p, const Extents&) {
+  return !p.mean == !p.m2 ? nullptr : "second output of MomentsN";
+}
+template <class Acc>
+const char* missing_part(const OnlineLse<Acc>& p, const Extents&) {
+  return !p.max == !p.sum ? nullptr : "second output of OnlineLse";
+}
+template <class Acc>
+const char* missing_part(const RotaryTable<Acc>& p, const Extents&) {
   return p.table || p.columns <= 0 ? nullptr : "RotaryTable with a table";
 }
 template <class T>
-const char* missing_input(const HeadVector<T>& p, const Extents& e) {
+const char* missing_part(const HeadVector<T>& p, const Extents& e) {
   const std::int64_t columns = std::min(p.columns, e.n);
   if (!p.q && p.q_columns > 0 && columns > 0) return "HeadVector with weights of the q heads";
   return p.k || columns <= p.q_columns ? nullptr : "HeadVector with weights of the k heads";
@@ -276,7 +305,13 @@ void check_ports(const char* op, const P& program, const Extents& extents) {
       fail(std::string(o.port) + " of " + std::to_string(o.columns) + " columns",
            "a pitch of " + std::to_string(o.pitch));
     }
-    if (const char* missing = detail::missing_input(port, extents)) fail(missing, "a null pointer");
+    if (const char* missing = detail::missing_part(port, extents)) fail(missing, "a null pointer");
+    if constexpr (kIsHeadMean<std::remove_cvref_t<decltype(port)>>) {
+      const std::int64_t columns = std::min(port.columns, extents.n);
+      if (columns > 0 && columns % port.head_dim != 0) {
+        fail("HeadMean of whole heads of " + std::to_string(port.head_dim) + " columns", std::to_string(columns));
+      }
+    }
   });
 }
 

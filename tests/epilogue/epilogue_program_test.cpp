@@ -452,8 +452,10 @@ TEST(Program, WithoutWhatItCannotDoWithoutIsRefused) {
   const auto error = [](const Inputs& program, std::int64_t m = 2) {
     return error_of([&] { cpu::apply<float>(m, 8, program); });
   };
-  Inputs program{.gathered = {.data = x, .pitch = 0}};
-  EXPECT_EQ(error(program), "");
+  Inputs program{.gathered = {.data = x, .pitch = 0, .rows = 2}};
+  EXPECT_EQ(error(program), "apply: program: expected a GatherLoad of 8 columns, got a pitch of 0");
+  program.gathered.rows = 1;
+  EXPECT_EQ(error(program), "") << "one row has no pitch";
   EXPECT_EQ(error(Inputs()), "apply: program: expected a GatherLoad with a matrix, got a null pointer");
   EXPECT_EQ(error(Inputs(), 0), "") << "no rows: nothing is read";
   program.rope.columns = 8;
@@ -467,6 +469,69 @@ TEST(Program, WithoutWhatItCannotDoWithoutIsRefused) {
   EXPECT_EQ(error(program), "apply: program: expected a HeadVector with weights of the k heads, got a null pointer");
   program.weight.k = x;
   EXPECT_EQ(error(program), "");
+}
+
+struct HeadMeans {
+  HeadMean<float> mean = {.head_dim = 4};
+  TileStore<float> out = {};
+  template <class Tile>
+  CODA_FN void first(Tile& tile, auto acc) const {
+    tile.reduce(mean, acc);
+  }
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto) const {
+    tile.store(out, tile.load(mean));
+  }
+};
+
+TEST(Program, WhoseHeadsAreCutOffIsRefused) {
+  float y[16];
+  const auto error = [&](std::int64_t columns, std::int64_t n) {
+    return error_of(
+        [&] { cpu::apply<float>(1, n, HeadMeans{{.columns = columns, .head_dim = 4}, MatrixOf<float>(y, 1, n)}); });
+  };
+  EXPECT_EQ(error(8, 10), "");
+  EXPECT_EQ(error(8, 6), "apply: program: expected a HeadMean of whole heads of 4 columns, got 6");
+  EXPECT_EQ(error(6, 10), "apply: program: expected a HeadMean of whole heads of 4 columns, got 6");
+}
+
+struct TwoOutputs {
+  MomentsN<> moments = {};
+  OnlineLse<> lse = {};
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto acc) const {
+    tile.reduce(moments, acc), tile.reduce(lse, acc);
+  }
+};
+
+TEST(Port, OfTwoOutputsHasBothOrNone) {
+  float x[2], y[2];
+  const auto error = [](const TwoOutputs& program) { return error_of([&] { cpu::apply<float>(1, 8, program); }); };
+  const MatrixOf<float> one(x, 1, 1), other(y, 1, 1);
+  EXPECT_EQ(error({{one, other}, {}}), "");
+  EXPECT_EQ(error({{one, {}}, {}}), "apply: program: expected a second output of MomentsN, got a null pointer");
+  EXPECT_EQ(error({{}, {{}, other}}), "apply: program: expected a second output of OnlineLse, got a null pointer");
+}
+
+struct MomentsOfMatrix {
+  TileLoad<float> in = {};
+  MomentsN<> moments = {};
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto) const {
+    tile.reduce(moments, tile.load(in));
+  }
+};
+
+TEST(Moments, OfHugeValuesThatAreOneAreNoNan) {
+  std::vector<float> x(300, 1e20f);
+  float mean[2], m2[2];
+  cpu::apply<float>(
+      1, 300,
+      MomentsOfMatrix{MatrixOf<float>(x.data(), 1, 300), {MatrixOf<float>(mean, 1, 2), MatrixOf<float>(m2, 1, 2)}});
+  for (const int tile : {0, 1}) {
+    EXPECT_EQ(mean[tile], 1e20f);
+    EXPECT_EQ(m2[tile], 0);
+  }
 }
 
 TEST(Port, OfTwoOutputsRefusesTwoPitches) {
