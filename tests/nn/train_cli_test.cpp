@@ -26,6 +26,13 @@ std::string text(std::size_t bytes) {
   return out;
 }
 
+/// As one word of a shell's.
+std::string quoted(std::string word) {
+  for (std::size_t i = 0; (i = word.find('\'', i)) != std::string::npos; i += 4) word.replace(i, 1, R"('\'')");
+  return '\'' + word + '\'';
+}
+const std::string kCoda = quoted(CODA_CLI_PATH);
+
 struct Result {
   int status;
   std::string out, error;
@@ -34,8 +41,7 @@ struct Result {
 class TrainCommand : public ::testing::Test {
  protected:
   Result coda(const std::string& arguments, const std::string& before = "") {
-    const std::string command = before + std::string(CODA_CLI_PATH) + ' ' + arguments + " >" +
-                                (scratch / "stdout").string() + " 2>" + (scratch / "stderr").string();
+    const std::string command = before + kCoda + ' ' + arguments + " >" + word("stdout") + " 2>" + word("stderr");
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), slurp(scratch / "stdout"),
             slurp(scratch / "stderr")};
@@ -51,54 +57,55 @@ class TrainCommand : public ::testing::Test {
     return " --layers 2 --hidden 32 --heads 4 --kv-heads 2 --ffn 48 --batch 4 --seq 32 --dtype fp32 --quiet ";
   }
   std::string path(const std::string& name) const { return (scratch / name).string(); }
+  std::string word(const std::string& name) const { return quoted(path(name)); }
   std::string data() {
     if (!std::filesystem::exists(scratch / "text.txt")) scratch.write("text.txt", text(9000));
-    return " --data " + path("text.txt");
+    return " --data " + word("text.txt");
   }
 
   Scratch scratch;
 };
 
 TEST_F(TrainCommand, TrainsStopsResumesAndGenerates) {
-  Result r = coda("train" + data() + model() + "--steps 8 --json --out " + path("whole"));
+  Result r = coda("train" + data() + model() + "--steps 8 --json --out " + word("whole"));
   ASSERT_EQ(r.status, 0) << r.error;
   const auto json = parse_json(r.out);
   EXPECT_EQ(json["step"], 8);
   EXPECT_GT(json["validation_loss"].get<double>(), 0);
-  r = coda("train" + data() + model() + "--steps 8 --stop-after 3 --out " + path("parts"));
+  r = coda("train" + data() + model() + "--steps 8 --stop-after 3 --out " + word("parts"));
   ASSERT_EQ(r.status, 0) << r.error;
   EXPECT_NE(r.out.find("step 3 of 8"), std::string::npos) << r.out;
-  ASSERT_EQ(coda("train --resume --quiet --threads 1 --out " + path("parts")).status, 0);
+  ASSERT_EQ(coda("train --resume --quiet --threads 1 --out " + word("parts")).status, 0);
   EXPECT_TRUE(slurp(scratch / "whole" / "model.safetensors") == slurp(scratch / "parts" / "model.safetensors"));
-  r = coda("train --resume --quiet --out " + path("parts"));
+  r = coda("train --resume --quiet --out " + word("parts"));
   EXPECT_NE(r.out.find("step 8 of 8: nothing was left to do, validation loss "), std::string::npos) << r.out;
 
-  r = coda("generate " + path("whole") + " --prompt 'Line' --tokens 40 --seed 3");
+  r = coda("generate " + word("whole") + " --prompt 'Line' --tokens 40 --seed 3");
   ASSERT_EQ(r.status, 0) << r.error;
   EXPECT_EQ(r.out.substr(0, 4), "Line");
   EXPECT_EQ(r.out.size(), 45U);
-  EXPECT_EQ(coda("generate " + path("whole") + " --prompt 'Line' --tokens 40 --seed 3").out, r.out);
-  EXPECT_NE(coda("generate " + path("whole") + " --prompt 'Line' --tokens 40 --seed 4").out, r.out);
-  r = coda("generate --ids 1,2,3 " + path("whole") + " --tokens 5 --temperature 0 --json");
+  EXPECT_EQ(coda("generate " + word("whole") + " --prompt 'Line' --tokens 40 --seed 3").out, r.out);
+  EXPECT_NE(coda("generate " + word("whole") + " --prompt 'Line' --tokens 40 --seed 4").out, r.out);
+  r = coda("generate --ids 1,2,3 " + word("whole") + " --tokens 5 --temperature 0 --json");
   ASSERT_EQ(r.status, 0) << r.error;
   EXPECT_EQ(parse_json(r.out)["tokens"].size(), 5U);
 }
 
 TEST_F(TrainCommand, ThatDivergedSaysSoInTheEnd) {
-  const std::string run = "train" + data() + model() + "--steps 6 --warmup 0 --json --out " + path("out");
+  const std::string run = "train" + data() + model() + "--steps 6 --warmup 0 --json --out " + word("out");
   const Result r = coda(run + " --lr 1e30");
   EXPECT_EQ(r.status, 1);
   EXPECT_NE(r.error.find("train: validation loss: expected a finite one, got"), std::string::npos) << r.error;
   EXPECT_EQ(parse_json(r.out)["step"], 6) << "the checkpoint is there to be looked at";
-  EXPECT_EQ(coda("train --resume --quiet --out " + path("out")).status, 1) << "nothing was left to do, it is as it was";
-  EXPECT_EQ(coda("train" + data() + model() + "--steps 1 --warmup 0 --lr 1e30 --out " + path("last")).status, 1)
+  EXPECT_EQ(coda("train --resume --quiet --out " + word("out")).status, 1) << "nothing was left to do, it is as it was";
+  EXPECT_EQ(coda("train" + data() + model() + "--steps 1 --warmup 0 --lr 1e30 --out " + word("last")).status, 1)
       << "the last step's loss is finite, and what it made of the model is not";
   EXPECT_EQ(coda(run + " --validation 0").status, 0) << "there is no loss to validate by";
-  EXPECT_EQ(coda("train --resume --quiet --out " + path("out")).status, 0) << "nothing was left to do";
+  EXPECT_EQ(coda("train --resume --quiet --out " + word("out")).status, 0) << "nothing was left to do";
 }
 
 TEST_F(TrainCommand, ChoosesItsStepsByTheTimeThatIsGiven) {
-  const Result r = coda("train" + data() + model() + "--minutes 0.02 --json --out " + path("out"));
+  const Result r = coda("train" + data() + model() + "--minutes 0.02 --json --out " + word("out"));
   ASSERT_EQ(r.status, 0) << r.error;
   const auto json = parse_json(r.out);
   EXPECT_GE(json["steps"].get<int>(), 10);
@@ -188,8 +195,8 @@ TEST_F(TrainSignals, ControlCLeavesACheckpointAndEndsAsASignalDoes) {
     const int status = child.after(path("out/log.jsonl"), 200, signal);  // some steps are done
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
     EXPECT_GT(nn::read_training(path("out")).step, 0);
-    EXPECT_EQ(coda("train --resume --quiet --stop-after 2 --out " + path("out")).status, 0);
-    EXPECT_EQ(coda("generate --tokens 3 " + path("out")).status, 0);
+    EXPECT_EQ(coda("train --resume --quiet --stop-after 2 --out " + word("out")).status, 0);
+    EXPECT_EQ(coda("generate --tokens 3 " + word("out")).status, 0);
     std::filesystem::remove_all(path("out"));
   }
 }
@@ -198,10 +205,10 @@ TEST_F(TrainSignals, ARunKeepsItsFolderToItselfUntilItEnds) {
   const Child child(words({"--quiet", "--steps", "1000000"}), path("error"));
   Child::wait_for(path("out/log.jsonl"), 200);
   for (const std::string& run : {"train" + data() + model() + "--steps 2", std::string("train --resume --quiet")}) {
-    expect_failure(1, run + " --out " + path("out"), {"write: ", path("out").c_str(), "another process is writing to"});
+    expect_failure(1, run + " --out " + word("out"), {"write: ", path("out").c_str(), "another process is writing to"});
   }
   child.after(path("out/log.jsonl"), 200, SIGKILL);
-  const Result after = coda("train --resume --quiet --stop-after 1 --out " + path("out"));
+  const Result after = coda("train --resume --quiet --stop-after 1 --out " + word("out"));
   EXPECT_EQ(after.status, 0) << "a killed run holds nothing: " << after.error;
 }
 
@@ -229,12 +236,12 @@ TEST_F(TrainCommand, ProgressThatCannotBeWrittenEndsNoRun) {
   const std::string loud = "train" + data() + " --layers 1 --hidden 32 --ffn 32 --batch 2 --seq 32 --steps 20 --out ";
   for (const char* where : {"/dev/full", "&-"}) {
     const std::string out = path("out" + std::to_string(where[0]));
-    const std::string command = std::string(CODA_CLI_PATH) + ' ' + loud + out + " >/dev/null 2>" + where;
+    const std::string command = kCoda + ' ' + loud + quoted(out) + " >/dev/null 2>" + where;
     EXPECT_EQ(std::system(command.c_str()), 0) << where;
     EXPECT_EQ(nn::read_training(out).step, 20) << where;
     std::istringstream log(slurp(out + "/log.jsonl"));  // nor does it go into a file of the run's
     for (std::string line; std::getline(log, line);) EXPECT_TRUE(nlohmann::json::accept(line)) << line;
-    const int failed = std::system((std::string(CODA_CLI_PATH) + " generate nowhere 2>" + where).c_str());
+    const int failed = std::system((kCoda + " generate nowhere 2>" + where).c_str());
     EXPECT_EQ(WEXITSTATUS(failed), 1) << where;
   }
 }
@@ -243,7 +250,7 @@ TEST_F(TrainSignals, TheFirstProcessOfAContainerFailsToo) {
   const std::string contained = "unshare --user --fork --pid ";
   if (std::system((contained + "true 2>/dev/null").c_str()) != 0) GTEST_SKIP() << "no namespaces here";
   // SIGTERM for the whole group after two seconds; `unshare` itself ignores it.
-  const Result r = coda("train" + data() + model() + "--steps 100000000 --validate-every 0 --out " + path("out"),
+  const Result r = coda("train" + data() + model() + "--steps 100000000 --validate-every 0 --out " + word("out"),
                         "timeout --preserve-status -k 60 2 " + contained);
   EXPECT_EQ(r.status, 128 + SIGTERM) << r.error;
   EXPECT_GT(nn::read_training(path("out")).step, 1);
@@ -257,58 +264,58 @@ TEST_F(TrainSignals, AnIgnoredControlCStaysIgnored) {
 
 TEST_F(TrainCommand, AComparisonThatCannotBeWrittenIsNotMade) {
   const std::string compare = "train" + data() + model() + "--json --compare-unfused ";
-  expect_failure(1, compare + "2 --out " + path("text.txt"), {"--out: expected a file to write", "text.txt"});
-  expect_failure(1, compare + "2 --out " + path(std::string(300, 'x')), {"--out: expected a file to write"});
-  const Result r = coda(compare + "2 --out " + path("out"));
+  expect_failure(1, compare + "2 --out " + word("text.txt"), {"--out: expected a file to write", "text.txt"});
+  expect_failure(1, compare + "2 --out " + word(std::string(300, 'x')), {"--out: expected a file to write"});
+  const Result r = coda(compare + "2 --out " + word("out"));
   EXPECT_EQ(r.status, 0) << r.error;
   EXPECT_EQ(slurp(scratch / "out" / "comparison.json"), r.out);
 }
 
 TEST_F(TrainCommand, BadTextsAreErrors) {
-  const std::string rest = model() + "--steps 2 --out " + path("out");
-  expect_failure(1, "train --data " + path("none.txt") + rest, {"none.txt", "No such file"});
+  const std::string rest = model() + "--steps 2 --out " + word("out");
+  expect_failure(1, "train --data " + word("none.txt") + rest, {"none.txt", "No such file"});
   scratch.write("empty.txt", "");
-  expect_failure(1, "train --data " + path("empty.txt") + rest, {"empty.txt", "an empty file"});
+  expect_failure(1, "train --data " + word("empty.txt") + rest, {"empty.txt", "an empty file"});
   scratch.write("short.txt", "a few words");
-  expect_failure(1, "train --data " + path("short.txt") + rest,
+  expect_failure(1, "train --data " + word("short.txt") + rest,
                  {"short.txt", "at least 33 bytes", "to train on, got 10 of 11: 0.02 of the text is held out"});
   scratch.write("short.txt", text(100));
-  expect_failure(1, "train --data " + path("short.txt") + rest, {"short.txt", "to validate on, or none, got 3 of"});
-  expect_failure(1, "train --data " + scratch.path().string() + rest, {"expected a regular file"});
+  expect_failure(1, "train --data " + word("short.txt") + rest, {"short.txt", "to validate on, or none, got 3 of"});
+  expect_failure(1, "train --data " + quoted(scratch.path().string()) + rest, {"expected a regular file"});
 }
 
 TEST_F(TrainCommand, PathsThatAreNotUtf8AreRefusedOrShown) {
   scratch.write("b\xffook.txt", text(9000));
-  expect_failure(2, "train --data " + path("b\xffook.txt") + model() + "--steps 2 --out " + path("out"),
+  expect_failure(2, "train --data " + word("b\xffook.txt") + model() + "--steps 2 --out " + word("out"),
                  {"--data: expected a path in UTF-8", "ook.txt"});
   EXPECT_FALSE(std::filesystem::exists(scratch / "out"));
-  const Result r = coda("train" + data() + model() + "--steps 2 --json --out " + path("o\xffut"));
+  const Result r = coda("train" + data() + model() + "--steps 2 --json --out " + word("o\xffut"));
   EXPECT_EQ(r.status, 0) << r.error;
   EXPECT_EQ(parse_json(r.out)["step"], 2);
 }
 
 TEST_F(TrainCommand, BadArgumentsAreErrors) {
-  expect_failure(2, "train" + data() + model() + "--steps 2 --no-such-option --out " + path("out"),
+  expect_failure(2, "train" + data() + model() + "--steps 2 --no-such-option --out " + word("out"),
                  {"--no-such-option"});
-  expect_failure(2, "train" + data() + model() + "--steps two --out " + path("out"), {"two"});
-  expect_failure(2, "train" + data() + model() + "--steps 99999999999999999999 --out " + path("out"),
+  expect_failure(2, "train" + data() + model() + "--steps two --out " + word("out"), {"two"});
+  expect_failure(2, "train" + data() + model() + "--steps 99999999999999999999 --out " + word("out"),
                  {"--steps: expected a whole number from 0 to", "`99999999999999999999`"});
   expect_failure(2, "train" + data() + model() + "--steps 2", {"--out"});
-  expect_failure(2, "train" + model() + "--steps 2 --out " + path("out"), {"--data"});
-  expect_failure(2, "train" + data() + model() + "--out " + path("out"), {"--steps", "--minutes"});
-  expect_failure(2, "train --resume --seed 3 --out " + path("out"), {"--seed", "--resume"});
-  expect_failure(2, "train" + data() + " --dtype fp8 --steps 2 --out " + path("out"), {"--dtype", "fp8"});
-  expect_failure(2, "train" + data() + " --kv-heads 3 --steps 2 --out " + path("out"),
+  expect_failure(2, "train" + model() + "--steps 2 --out " + word("out"), {"--data"});
+  expect_failure(2, "train" + data() + model() + "--out " + word("out"), {"--steps", "--minutes"});
+  expect_failure(2, "train --resume --seed 3 --out " + word("out"), {"--seed", "--resume"});
+  expect_failure(2, "train" + data() + " --dtype fp8 --steps 2 --out " + word("out"), {"--dtype", "fp8"});
+  expect_failure(2, "train" + data() + " --kv-heads 3 --steps 2 --out " + word("out"),
                  {"--kv-heads: expected a divisor of heads", "got 3"});
   expect_failure(2, "train" + data() + " --kv-heads 3 --compare-unfused 2",
                  {"--kv-heads: expected a divisor of heads", "got 3"});
   for (const char* minutes : {"-1", "nan", "inf"}) {
-    expect_failure(2, "train" + data() + model() + "--out " + path("out") + " --minutes " + minutes,
+    expect_failure(2, "train" + data() + model() + "--out " + word("out") + " --minutes " + minutes,
                    {"--minutes", "expected a number of at least 0", minutes});
   }
-  expect_failure(2, "train" + data() + model() + "--steps 2 --save-seconds nan --out " + path("out"),
+  expect_failure(2, "train" + data() + model() + "--steps 2 --save-seconds nan --out " + word("out"),
                  {"--save-seconds", "`nan`"});
-  expect_failure(2, "train" + data() + model() + "--steps 2 --seed -1 --out " + path("out"), {"--seed", "`-1`"});
+  expect_failure(2, "train" + data() + model() + "--steps 2 --seed -1 --out " + word("out"), {"--seed", "`-1`"});
   for (const char* other : {"--stop-after", "--save-seconds"}) {
     expect_failure(2, "train" + data() + " --compare-unfused 2 " + other + " 2", {"--compare-unfused", other});
   }
@@ -323,54 +330,54 @@ TEST_F(TrainCommand, BadArgumentsAreErrors) {
   }
   expect_failure(2, "train" + data() + " --weight-decay 1e300", {"--weight-decay: expected", "fp32", "1e+300"});
   expect_failure(2, "train" + data() + " --compare-unfused 0", {"--compare-unfused", "from 1 to", "`0`"});
-  expect_failure(2, "train" + data() + model() + "--steps 2 --lr-floor -0.5 --out " + path("out"),
+  expect_failure(2, "train" + data() + model() + "--steps 2 --lr-floor -0.5 --out " + word("out"),
                  {"--lr-floor: expected a number from 0 to the rate, 0.001, got -0.5"});
   expect_failure(2, "train" + data() + " --heads 0", {"--heads: expected an integer from 1 to 2^31 - 1, got 0"});
   expect_failure(2, "train" + data() + " --hidden 384 --heads 128",
                  {"--hidden / --heads: expected an even number (rotary pairs) up to 512, got 3"});
   expect_failure(2, "train" + data() + " --seq 0", {"--seq: expected an integer from 1", "got 0"});
-  expect_failure(1, "train --resume --out " + path("nowhere"), {"nowhere", "training.safetensors"});
+  expect_failure(1, "train --resume --out " + word("nowhere"), {"nowhere", "training.safetensors"});
   expect_failure(2, "generate", {"checkpoint"});
-  expect_failure(2, "generate -n -1 " + path("nowhere"), {"--tokens: expected a whole number from 0 to", "`-1`"});
-  expect_failure(2, "generate -n 99999999999999999999 " + path("nowhere"), {"--tokens", "`99999999999999999999`"});
-  expect_failure(2, "generate --seed 18446744073709551616 " + path("nowhere"), {"--seed", "18446744073709551615, got"});
-  expect_failure(2, "generate --ids '' " + path("nowhere"), {"--ids", "``"});
-  expect_failure(2, "generate --logits '' " + path("nowhere"), {"--logits", "``"});
+  expect_failure(2, "generate -n -1 " + word("nowhere"), {"--tokens: expected a whole number from 0 to", "`-1`"});
+  expect_failure(2, "generate -n 99999999999999999999 " + word("nowhere"), {"--tokens", "`99999999999999999999`"});
+  expect_failure(2, "generate --seed 18446744073709551616 " + word("nowhere"), {"--seed", "18446744073709551615, got"});
+  expect_failure(2, "generate --ids '' " + word("nowhere"), {"--ids", "``"});
+  expect_failure(2, "generate --logits '' " + word("nowhere"), {"--logits", "``"});
   expect_failure(2, "generate ''", {"checkpoint", "``"});
-  expect_failure(2, "generate --ids 1,,2 " + path("nowhere"), {"--ids", "``"});
-  expect_failure(2, "generate --ids 1,2, " + path("nowhere"), {"--ids", "``"});
-  expect_failure(2, "generate --ids 1 --seed -1 " + path("nowhere"), {"--seed", "`-1`"});
-  expect_failure(1, "generate " + path("nowhere"), {"nowhere", "config.json"});
+  expect_failure(2, "generate --ids 1,,2 " + word("nowhere"), {"--ids", "``"});
+  expect_failure(2, "generate --ids 1,2, " + word("nowhere"), {"--ids", "``"});
+  expect_failure(2, "generate --ids 1 --seed -1 " + word("nowhere"), {"--seed", "`-1`"});
+  expect_failure(1, "generate " + word("nowhere"), {"nowhere", "config.json"});
   EXPECT_FALSE(std::filesystem::exists(scratch / "out"));
 }
 
 TEST_F(TrainCommand, DamagedCheckpointsAreErrors) {
-  ASSERT_EQ(coda("train" + data() + model() + "--steps 2 --out " + path("out")).status, 0);
+  ASSERT_EQ(coda("train" + data() + model() + "--steps 2 --out " + word("out")).status, 0);
   const std::string good = slurp(scratch / "out" / "model.safetensors");
   scratch.write("out/model.safetensors", good.substr(0, good.size() / 2));
-  expect_failure(1, "generate " + path("out"), {"model.safetensors", "expected"});
+  expect_failure(1, "generate " + word("out"), {"model.safetensors", "expected"});
   scratch.write("out/model.safetensors", "not a checkpoint");
-  expect_failure(1, "generate " + path("out"), {"model.safetensors"});
+  expect_failure(1, "generate " + word("out"), {"model.safetensors"});
   scratch.write("out/model.safetensors", good);
   scratch.write("out/config.json", "{");
-  expect_failure(1, "generate " + path("out"), {"config.json", "not JSON"});
+  expect_failure(1, "generate " + word("out"), {"config.json", "not JSON"});
 }
 
 TEST_F(TrainCommand, AFullDiskIsAnErrorAndTheOldCheckpointSurvives) {
-  ASSERT_EQ(coda("train" + data() + model() + "--steps 6 --stop-after 2 --out " + path("out")).status, 0);
+  ASSERT_EQ(coda("train" + data() + model() + "--steps 6 --stop-after 2 --out " + word("out")).status, 0);
   const std::string before = slurp(scratch / "out" / "training.safetensors");
   // 64 blocks of 512 bytes: neither file of the new checkpoint fits.
-  const Result r = coda("train --resume --quiet --out " + path("out"), "trap '' XFSZ; ulimit -f 64; ");
+  const Result r = coda("train --resume --quiet --out " + word("out"), "trap '' XFSZ; ulimit -f 64; ");
   EXPECT_EQ(r.status, 1) << r.error;
   EXPECT_NE(r.error.find("model.safetensors"), std::string::npos) << r.error;
   EXPECT_TRUE(slurp(scratch / "out" / "training.safetensors") == before);
-  EXPECT_EQ(coda("train --resume --quiet --out " + path("out")).status, 0);
+  EXPECT_EQ(coda("train --resume --quiet --out " + word("out")).status, 0);
 }
 
 TEST_F(TrainCommand, AModelThatCannotRunLeavesTheOldCheckpoint) {
-  ASSERT_EQ(coda("train" + data() + model() + "--steps 2 --out " + path("out")).status, 0);
+  ASSERT_EQ(coda("train" + data() + model() + "--steps 2 --out " + word("out")).status, 0);
   const std::string before = slurp(scratch / "out" / "model.safetensors");
-  expect_failure(2, "train" + data() + model() + "--steps 2 --head-dim 600 --out " + path("out"),
+  expect_failure(2, "train" + data() + model() + "--steps 2 --head-dim 600 --out " + word("out"),
                  {"--head-dim", "up to 512", "got 600"});
   EXPECT_TRUE(slurp(scratch / "out" / "model.safetensors") == before);
 }
