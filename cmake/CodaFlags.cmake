@@ -13,6 +13,23 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
   find_program(CODA_CCACHE ccache)
   mark_as_advanced(CODA_CCACHE)
+  if(CODA_CCACHE)
+    # Where its folder cannot be written every compilation would fail. The second time this takes milliseconds.
+    file(TOUCH "${PROJECT_BINARY_DIR}/CMakeFiles/empty.cpp")
+    separate_arguments(_coda_compiler UNIX_COMMAND "${CMAKE_CXX_COMPILER_ARG1}")
+    list(PREPEND _coda_compiler "${CMAKE_CXX_COMPILER}")
+    execute_process(
+      COMMAND "${CODA_CCACHE}" ${_coda_compiler} -c empty.cpp -o empty.o
+      WORKING_DIRECTORY "${PROJECT_BINARY_DIR}/CMakeFiles"
+      RESULT_VARIABLE _coda_result
+      OUTPUT_VARIABLE _coda_message
+      ERROR_VARIABLE _coda_message
+      ERROR_STRIP_TRAILING_WHITESPACE)
+    if(NOT _coda_result EQUAL 0)
+      message(STATUS "ccache: left out, ${CODA_CCACHE} compiles no empty file: ${_coda_message}")
+      set(CODA_CCACHE "")
+    endif()
+  endif()
   if(CODA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     set(CMAKE_CXX_COMPILER_LAUNCHER "${CODA_CCACHE}")
   endif()
