@@ -42,7 +42,7 @@ class Build:
     def link(self, objects: list[pathlib.Path], output: pathlib.Path) -> str:
         libraries = [self.library, "-ldnnl", "-lfmt", "-lgtest", "-lgtest_main", "-lpthread"]
         done = subprocess.run(
-            [self.compiler[-1], "-fopenmp", *objects, *libraries, "-o", output],
+            [*self.compiler, "-fopenmp", *objects, *libraries, "-o", output],
             capture_output=True,
             text=True,
             check=False,
