@@ -33,7 +33,10 @@ fi
 if [[ -z ${CODA_PREBUILT:-} ]]; then
   cmake --preset cuda >/dev/null
   cmake --build --preset cuda --target coda_cli
-  [[ -z $peers ]] || cmake --build --preset cuda --target coda_torch_package || true
+  rm -f build/cuda/python/coda_torch/libcoda_torch.so # of an earlier build, if this one has no PyTorch
+  if [[ -n $peers ]] && grep -q libcoda_torch build/cuda/build.ninja; then
+    cmake --build --preset cuda --target coda_torch_package
+  fi
 fi
 for suites in "${runs[@]}"; do
   build/cuda/coda bench --backend sm90 --suite "$suites" --out "$gpu_results/" --commit "$gpu_commit" "$@"
