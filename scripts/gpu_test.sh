@@ -199,7 +199,7 @@ run() { # run <name> <command...>: its output and its exit status
   echo "$status" >"$logs/$name.status"
 }
 # Several at once: most of the time goes into references on the CPU.
-rm -f "$logs"/*.status
+rm -f "$logs"/*.status "$logs"/torch_*_test.log
 jobs=()
 start() {
   while (($(jobs -rp | wc -l) >= 4)); do wait -n || true; done
