@@ -57,12 +57,12 @@ if [[ -z ${CODA_RECORDED:-} ]] && whole "$@"; then
   # shellcheck source=scripts/gpu_common.sh
   source scripts/gpu_common.sh
   python3 scripts/record_tests.py "$gpu_results/tests.json" --device "$gpu_name" --driver "$gpu_driver" \
-    --commit "$gpu_commit" <"$printed"
+    --commit "$gpu_commit" <"$printed" || ((status = status ? status : 1))
   exit "$status"
 fi
 
 fuzz() {
-  local cases=$1 first=$2 processes each from pids=() status=0
+  local cases=$1 first=$2 processes each from i pids=() logs_of=() without=() status=0
   processes=$(($(env -u OMP_NUM_THREADS nproc) / 2)) # nproc minds it
   ((processes = processes > 8 ? 8 : processes < 1 ? 1 : processes))
   each=$(((cases + processes - 1) / processes))
@@ -70,11 +70,13 @@ fuzz() {
     ((each = each < first + cases - from ? each : first + cases - from))
     CODA_FUZZ_CASES=$each CODA_FUZZ_SEED=$from OMP_NUM_THREADS=1 build/cuda/tests/fuzz_test --gtest_brief=1 \
       >"$logs/fuzz_$from.log" 2>&1 &
-    pids+=("$!:$logs/fuzz_$from.log")
+    pids+=("$!") logs_of+=("$logs/fuzz_$from.log")
+    without+=("fuzz: $each cases, 0 fused, 0 outputs, $each failed, seeds $from to $((from + each - 1)): ended early")
   done
-  for pid in "${pids[@]}"; do
-    wait "${pid%%:*}" || status=1
-    grep -vE '^\[|^Running|^Note|^$' "${pid#*:}" || true
+  for i in "${!pids[@]}"; do
+    wait "${pids[i]}" || status=1
+    grep -vE '^\[|^Running|^Note|^$' "${logs_of[i]}" || true
+    grep -q '^fuzz: ' "${logs_of[i]}" || { echo "${without[i]}: ${logs_of[i]}" && status=1; }
   done
   return "$status"
 }

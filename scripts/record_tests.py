@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Puts what gpu_test.sh printed into results/<gpu>/tests.json: one record for each total, with the commit that it is
-of. A record takes the place of an earlier one of the same kind (of random cases: of the same first seed)."""
+of. A record takes the place of an earlier one of the same kind (of random cases: of the same first seed). Lines without
+any total leave the file as it is, and are an error."""
 
 import argparse
 import datetime
@@ -86,6 +87,8 @@ def main() -> None:
 
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     found = [{**r, "commit": args.commit, "date": today} for r in records_of(sys.stdin.read().splitlines())]
+    if not found:
+        sys.exit(f"record_tests: expected a total to record, got none; {args.out} is as it was")
     document = json.loads(args.out.read_text()) if args.out.exists() else {"records": []}
     document = {"device": args.device, "driver": args.driver, "records": document["records"]}
     update(document, found)

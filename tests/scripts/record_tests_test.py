@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 """What record_tests.py makes of the lines that gpu_test.sh prints."""
 
+import json
 import pathlib
+import re
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 from record_tests import records_of, update
+
+SCRIPTS = pathlib.Path(sys.path[0])
 
 FULL_RUN = """fuzz: 100 cases, 3 fused, 9 outputs, 1 failed, seeds 7 to 106
 tests: 101 run, 99 passed, 1 failed, 1 skipped
@@ -67,6 +73,36 @@ class RecordTests(unittest.TestCase):
         update(document, records_of(FULL_RUN))
         of_fuzz = [r for r in document["records"] if r["what"] == "fuzz"]
         self.assertEqual([(r["first_seed"], r["failed"]) for r in of_fuzz], [(1, 0), (5, 0), (7, 1)])
+
+    def test_random_cases_that_ended_early_have_failed(self) -> None:
+        shell = (SCRIPTS / "gpu_test.sh").read_text()
+        fuzz = re.search(r"^fuzz\(\) \{\n.*?^\}\n", shell, re.DOTALL | re.MULTILINE)[0]
+        with tempfile.TemporaryDirectory() as folder:
+            test = pathlib.Path(folder) / "build/cuda/tests/fuzz_test"
+            test.parent.mkdir(parents=True)
+            test.write_text("#!/bin/sh\necho Running; kill -SEGV $$\n")
+            test.chmod(0o755)
+            done = subprocess.run(
+                ["bash", "-c", f"set -euo pipefail\nlogs=.\n{fuzz}fuzz 5 7"],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        self.assertNotEqual(done.returncode, 0)
+        found = records_of(done.stdout.splitlines())
+        self.assertEqual(sum(r["failed"] for r in found), 5, done.stdout + done.stderr)
+        self.assertEqual(found[0]["first_seed"], 7)
+
+    def test_nothing_to_record_changes_nothing(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "tests.json"
+            for driver, lines, status in (("1", FULL_RUN, 0), ("2", ["gpu_test: the build failed"], 1)):
+                run = [sys.executable, SCRIPTS / "record_tests.py", out]
+                run += ["--device", "d", "--driver", driver, "--commit", "c"]
+                done = subprocess.run(run, input="\n".join(lines), text=True, capture_output=True, check=False)
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertEqual(json.loads(out.read_text())["driver"], "1")
 
 
 if __name__ == "__main__":
