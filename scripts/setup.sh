@@ -57,11 +57,18 @@ debian() {
 unchanged() { sha256sum --status -c "$1/pins.sha256" 2>/dev/null; }
 remember() { sha256sum "$2" >"$1/pins.sha256"; }
 
+# The scripts of a venv name their interpreter by its path: of one that was moved they are no use.
+in_place() {
+  local python
+  python=$(realpath -m "$1")/bin/python
+  grep -qsF -e "#!$python" -e " $python" -e "\"$python" "$1/bin/pip"
+}
+
 venv() {
-  [[ ! -x $1/bin/pip ]] || return 0
+  ! in_place "$1" || return 0
   debian "${python_packages[@]}"
   rm -rf "$1"
-  /usr/bin/python3 -m venv "$1"
+  /usr/bin/python3 -m venv "$(realpath -m "$1")"
 }
 
 # pins <venv> <requirements file> <more arguments of pip...>
@@ -69,12 +76,12 @@ pins() {
   local venv=$1 requirements=$2
   shift 2
   say "installing $(grep -c == "$requirements") PyPI packages of $requirements"
-  retry "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$requirements" "$@" ||
+  retry "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r "$requirements" "$@" ||
     fail "pip could not install $requirements"
 }
 
 python() {
-  ! unchanged .deps/venv || return 0
+  ! unchanged .deps/venv || ! in_place .deps/venv || return 0
   venv .deps/venv
   pins .deps/venv scripts/requirements.txt
   remember .deps/venv scripts/requirements.txt
@@ -101,7 +108,7 @@ cuda() {
 }
 
 hf() {
-  ! unchanged .deps/hf || return 0
+  ! unchanged .deps/hf || ! in_place .deps/hf || return 0
   venv .deps/hf
   pins .deps/hf scripts/requirements-hf.txt
   .deps/hf/bin/python scripts/torch_without_cuda.py .deps/hf/lib/python3.*/site-packages
