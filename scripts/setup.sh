@@ -109,6 +109,7 @@ cuda() {
 
 hf() {
   ! unchanged .deps/hf || ! in_place .deps/hf || return 0
+  [[ ! -e .deps/hf/pins.sha256 ]] || rm -rf .deps/hf # a new PyTorch would keep the old one's libraries without a GPU
   venv .deps/hf
   pins .deps/hf scripts/requirements-hf.txt
   .deps/hf/bin/python scripts/torch_without_cuda.py .deps/hf/lib/python3.*/site-packages
