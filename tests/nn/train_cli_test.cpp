@@ -12,6 +12,7 @@
 
 #include "coda/core/json.h"
 #include "coda/nn/checkpoint.h"
+#include "coda/nn/config.h"
 #include "tests/nn/scratch.h"
 
 namespace coda {
@@ -111,6 +112,18 @@ TEST_F(TrainCommand, ChoosesItsStepsByTheTimeThatIsGiven) {
   EXPECT_GE(json["steps"].get<int>(), 10);
   EXPECT_EQ(json["step"], json["steps"]);
   EXPECT_EQ(nn::read_training(scratch / "out").options.at("steps"), std::to_string(json["steps"].get<int>()));
+}
+
+TEST_F(TrainCommand, OptionsOfTheModelAndOfTheOptimiserAreWhatTheRunHas) {
+  const Result r = coda("train" + data() + model() +
+                        "--steps 2 --warmup 0 --tied --clip 0.25 --weight-decay 0.5 --out " + word("out"));
+  ASSERT_EQ(r.status, 0) << r.error;
+  EXPECT_TRUE(nn::read_config(scratch / "out" / "config.json").tied_embeddings);
+  const nn::TrainingState state = nn::read_training(scratch / "out");
+  EXPECT_EQ(std::stod(state.options.at("clip_norm")), 0.25);
+  EXPECT_EQ(std::stod(state.options.at("weight_decay")), 0.5);
+  ASSERT_EQ(coda("train" + data() + model() + "--steps 2 --warmup 0 --out " + word("plain")).status, 0);
+  EXPECT_FALSE(nn::read_config(scratch / "plain" / "config.json").tied_embeddings);
 }
 
 TEST_F(TrainCommand, ComparesWithTheUnfusedModel) {
