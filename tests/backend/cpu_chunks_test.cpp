@@ -159,12 +159,21 @@ TEST(LongProduct, IsExact) {
     Factors<bf16> x(random, layout, m, n, k, 0);
     Guarded<float> out(m, n), of_folded(m, n);
     x.run(Stored{out.matrix()}, 0);
+    along.poison();
     x.run(Folded<false, true>{of_folded.matrix(), {}, along.matrix()}, 0);
     for (const auto* each : {&out, &of_folded}) {
       EXPECT_EQ(each->guard_damage("out"), "");
       EXPECT_EQ(each->unwritten("out"), "");
       for (std::int64_t i = 0; i < m; i += 83)
         for (std::int64_t j = 0; j < n; j += 17) ASSERT_EQ(each->get(i, j), x.product(i, j)) << i << ", " << j;
+    }
+    EXPECT_EQ(along.guard_damage("along"), "");
+    for (std::int64_t i = 0; i < m; i += 7) {
+      for (std::int64_t j = 0; j < n; j += cpu::kTileN) {
+        float most = out.get(i, j);
+        for (std::int64_t c = j; c < std::min(n, j + cpu::kTileN); ++c) most = std::max(most, out.get(i, c));
+        ASSERT_EQ(along.get(i, j / cpu::kTileN), most) << "row " << i;
+      }
     }
   }
 }
