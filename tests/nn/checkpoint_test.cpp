@@ -64,7 +64,6 @@ void expect_same(const Weights& a, const Weights& b) {
 }
 
 TEST(Names, RotaryPairsBecomeAdjacent) {
-  std::set<std::int64_t> seen;
   for (std::int64_t j = 0; j < 4; ++j) {
     EXPECT_EQ(paired_row(j, 8), 2 * j);
     EXPECT_EQ(paired_row(j + 4, 8), 2 * j + 1);

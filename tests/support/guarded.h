@@ -143,7 +143,6 @@ class Guarded {
   }
 
   void expect_guards_intact(const std::string& name) const { expect_none(guard_damage(name)); }
-  void expect_all_written(const std::string& name) const { expect_none(unwritten(name)); }
 
   /// Under AddressSanitizer a read of a guard zone is caught too, unless it is allowed here.
   void forbid_guards([[maybe_unused]] bool on) const {
