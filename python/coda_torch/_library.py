@@ -4,6 +4,7 @@ import os
 import pathlib
 
 import torch
+from torch.autograd import forward_ad
 
 OLDEST = (2, 10)  # of PyTorch; cmake/CodaTorch.cmake builds for it
 
@@ -20,6 +21,20 @@ def load() -> None:
     torch.ops.load_library(path)
 
 
+def _name(operator: torch._ops.OpOverload) -> str:
+    return operator.name().removeprefix("coda::")
+
+
+def _refuse_tangents(operator: torch._ops.OpOverload, arguments: tuple) -> None:
+    """What PyTorch's own operators with an `out` do: the results would have none, which counts as a derivative of 0."""
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor) and forward_ad.unpack_dual(argument).tangent is not None:
+            raise RuntimeError(
+                f"{_name(operator)}: expected tensors without a tangent, since there are no forward-mode derivatives; "
+                "got one that has a tangent"
+            )
+
+
 def _refuse_meta(operator: torch._ops.OpOverload, arguments: tuple) -> None:
     """A tensor without memory among others: PyTorch would run what stands for the operator while it is traced, which
     computes nothing."""
@@ -29,8 +44,7 @@ def _refuse_meta(operator: torch._ops.OpOverload, arguments: tuple) -> None:
     for name, tensor in given:
         if (tensor.device.type == "meta") != (leader.device.type == "meta"):
             raise RuntimeError(
-                f"{operator.name().removeprefix('coda::')}: {name}: expected a tensor on {leader.device} as {first}, "
-                f"got one on {tensor.device}"
+                f"{_name(operator)}: {name}: expected a tensor on {leader.device} as {first}, got one on {tensor.device}"
             )
 
 
@@ -40,9 +54,11 @@ def call(operator: torch._ops.OpOverload, arguments: tuple, written: tuple[torch
         for argument in arguments:
             if getattr(argument, "requires_grad", False):
                 raise RuntimeError(
-                    f"{operator.name().removeprefix('coda::')}: expected tensors that require no gradient, or "
-                    "torch.no_grad(), since autograd does not see this call; got one that requires a gradient"
+                    f"{_name(operator)}: expected tensors that require no gradient, or torch.no_grad(), since autograd "
+                    "does not see this call; got one that requires a gradient"
                 )
+    if forward_ad._current_level >= 0:
+        _refuse_tangents(operator, arguments)
     if any(getattr(argument, "is_meta", False) for argument in arguments):
         _refuse_meta(operator, arguments)
     operator(*arguments)

@@ -11,7 +11,7 @@ Sizes: M tokens, of any shape such as (batch, sequence); H hidden; F width after
 head_dim; W = (q + k + v heads) x head_dim; V vocabulary. All tensors are of one dtype, bf16, fp16, fp32 or fp64, but for
 indices, which are int32 or int64, and rotary tables, which are fp32, or fp64 if the others are. They are on the CPU or
 on one Hopper GPU. A wrong argument is a RuntimeError that names it. Gradients are computed for what requires them; they
-cannot be differentiated again.
+cannot be differentiated again. Forward-mode derivatives are refused.
 """
 
 import functools

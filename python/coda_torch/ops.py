@@ -5,7 +5,7 @@ stream. A tensor of two or more dimensions serves as the matrix of all but its l
 rows are dense and lie at one distance from each other; one of any shape as a vector, if it is contiguous. `None` is an
 argument that is not given. A wrong argument is a RuntimeError that names it, with what was expected and what came,
 before anything is computed. Nothing here is differentiated by autograd, so that a tensor that requires a gradient is
-refused unless gradients are off: see functional.py.
+refused unless gradients are off, and one with a tangent of forward mode always: see functional.py.
 
 tiles.py has the numbers of tiles. Comments are those of C++: `norm.rstd` there is `norm_rstd` here, and `in` is `input`.
 

@@ -18,6 +18,7 @@ from coda_torch.functional import (
     linear_cross_entropy,
     rotary_table,
 )
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
@@ -261,6 +262,24 @@ class InFp64(unittest.TestCase):
             (gradient,) = torch.autograd.grad(loss, leaf, create_graph=True)
             with self.assertRaisesRegex(RuntimeError, "cannot be differentiated again"):
                 gradient.square().sum().backward()
+
+    def test_a_forward_mode_derivative_is_refused(self):
+        for trained in (False, True):
+            case = Case(torch.float64, "cpu")
+            for leaf in case.leaves():
+                leaf.requires_grad_(trained)
+            x, attended = torch.randn(37, 48, dtype=torch.float64), torch.randn(37, 64, dtype=torch.float64)
+            for function in (
+                lambda x, case=case: block_pre(case.token, case.table + x[0], case.qkv[0], case.heads),
+                lambda x, case=case: block(attended, x, case.layers[0], case.qkv[1], case.heads),
+                lambda x, case=case: block_post(attended, x, case.layers[1], case.head, case.target),
+                lambda x, case=case: block_post_logits(attended, x, case.layers[1], case.head),
+                lambda x, case=case: linear_cross_entropy(x, case.head.head, case.target),
+            ):
+                with self.assertRaisesRegex(RuntimeError, "without a tangent|jvp|setup_context"):
+                    torch.func.jvp(function, (x,), (x,))
+                with forward_ad.dual_level(), self.assertRaisesRegex(RuntimeError, "without a tangent|jvp"):
+                    function(forward_ad.make_dual(x, x))
 
     def test_recomputed_by_a_checkpoint(self):
         case, other = Case(torch.float64, "cpu", qk_norm=True), Case(torch.float64, "cpu", qk_norm=True)

@@ -14,6 +14,7 @@ import plain
 import torch
 import torch.nn.functional as F
 from coda_torch import ops, tiles
+from torch.autograd import forward_ad
 from torch.multiprocessing.reductions import StorageWeakRef
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
@@ -567,6 +568,14 @@ class Refused(Compared):
             with torch.no_grad():
                 ops.gemm(a=a, b=b, out=out)
             leaf.requires_grad_(False)
+
+    def test_tensors_with_tangents(self):
+        a, b, out = normal(4, 6), normal(5, 6), nothing(4, 5)
+        with forward_ad.dual_level(), torch.no_grad():
+            ops.gemm(a=a, b=b, out=out)
+            dual = forward_ad.make_dual(a, a)
+            with self.assertRaisesRegex(RuntimeError, "^gemm: expected tensors without a tangent"):
+                ops.gemm(a=dual, b=b, out=out)
 
     def test_what_autograd_has_saved_is_not_overwritten_unseen(self):
         x = normal(3, 4).requires_grad_()
