@@ -1,7 +1,8 @@
 """Loads the operators of CODA into PyTorch."""
 
 import os
-import pathlib
+import sys
+from pathlib import Path
 
 import torch
 from torch.autograd import forward_ad
@@ -9,16 +10,23 @@ from torch.autograd import forward_ad
 OLDEST = (2, 10)  # of PyTorch; cmake/CodaTorch.cmake builds for it
 
 
+def path() -> Path:
+    """Of the library: beside this file or, of an editable install, in another folder of the package."""
+    if "CODA_TORCH_LIBRARY" in os.environ:
+        return Path(os.environ["CODA_TORCH_LIBRARY"])
+    paths = [Path(folder, "libcoda_torch.so") for folder in sys.modules[__package__].__path__]
+    return next((path for path in paths if path.exists()), paths[0])
+
+
 def load() -> None:
     found = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if found < OLDEST:
         raise ImportError(f"coda_torch: expected PyTorch {OLDEST[0]}.{OLDEST[1]} or newer, got {torch.__version__}")
-    path = pathlib.Path(os.environ.get("CODA_TORCH_LIBRARY", pathlib.Path(__file__).with_name("libcoda_torch.so")))
-    if not path.exists():
+    if not path().exists():
         raise ImportError(
-            f"coda_torch: expected the library {path}, got no such file; `pip install --no-build-isolation .` builds it"
+            f"coda_torch: expected the library {path()}, got no such file; `pip install --no-build-isolation .` builds it"
         )
-    torch.ops.load_library(path)
+    torch.ops.load_library(path())
 
 
 def _name(operator: torch._ops.OpOverload) -> str:

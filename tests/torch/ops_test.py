@@ -5,15 +5,19 @@ import collections
 import inspect
 import itertools
 import math
+import os
+import pathlib
 import sys
+import tempfile
 import typing
 import unittest
 import unittest.mock
 
+import coda_torch
 import plain
 import torch
 import torch.nn.functional as F
-from coda_torch import ops, tiles
+from coda_torch import _library, ops, tiles
 from torch.autograd import forward_ad
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -604,6 +608,23 @@ class Refused(Compared):
         self.assertEqual([sys.getrefcount(x) for x in tensors], before)
         tensors.clear()
         self.assertTrue(all(x.expired() for x in memory))
+
+
+class Installed(unittest.TestCase):
+    def test_the_library_in_any_folder_of_the_package(self):
+        """An editable install has the sources in one and what was built in another."""
+        with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as built:
+            library = pathlib.Path(built, "libcoda_torch.so")
+            library.touch()
+            environment = {k: v for k, v in os.environ.items() if k != "CODA_TORCH_LIBRARY"}
+            with (
+                unittest.mock.patch.dict(os.environ, environment, clear=True),
+                unittest.mock.patch.object(coda_torch, "__path__", [empty, built]),
+            ):
+                self.assertEqual(_library.path(), library)
+                library.unlink()
+                with self.assertRaisesRegex(ImportError, f"expected the library {empty}/libcoda_torch.so, got no such"):
+                    _library.load()
 
 
 class Dispatched(Compared):
