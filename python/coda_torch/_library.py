@@ -33,10 +33,10 @@ def _name(operator: torch._ops.OpOverload) -> str:
     return operator.name().removeprefix("coda::")
 
 
-def _refuse_tangents(operator: torch._ops.OpOverload, arguments: tuple) -> None:
+def _refuse_tangents(operator: torch._ops.OpOverload, tensors: list[torch.Tensor]) -> None:
     """What PyTorch's own operators with an `out` do: the results would have none, which counts as a derivative of 0."""
-    for argument in arguments:
-        if isinstance(argument, torch.Tensor) and forward_ad.unpack_dual(argument).tangent is not None:
+    for tensor in tensors:
+        if forward_ad.unpack_dual(tensor).tangent is not None:
             raise RuntimeError(
                 f"{_name(operator)}: expected tensors without a tangent, since there are no forward-mode derivatives; "
                 "got one that has a tangent"
@@ -58,16 +58,17 @@ def _refuse_meta(operator: torch._ops.OpOverload, arguments: tuple) -> None:
 
 def call(operator: torch._ops.OpOverload, arguments: tuple, written: tuple[torch.Tensor | None, ...]) -> None:
     """Runs an operator, and keeps autograd's books as PyTorch's own operators with an `out` do."""
+    given = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
     if torch.is_grad_enabled():
-        for argument in arguments:
-            if getattr(argument, "requires_grad", False):
+        for tensor in given:
+            if tensor.requires_grad:
                 raise RuntimeError(
                     f"{_name(operator)}: expected tensors that require no gradient, or torch.no_grad(), since autograd "
                     "does not see this call; got one that requires a gradient"
                 )
     if forward_ad._current_level >= 0:
-        _refuse_tangents(operator, arguments)
-    if any(getattr(argument, "is_meta", False) for argument in arguments):
+        _refuse_tangents(operator, given)
+    if any(tensor.is_meta for tensor in given):
         _refuse_meta(operator, arguments)
     operator(*arguments)
     if torch.compiler.is_compiling():  # which follows what is written by itself

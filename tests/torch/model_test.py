@@ -247,6 +247,16 @@ class Model(unittest.TestCase):
         model.logits(torch.zeros(1, 1, dtype=torch.int64))  # makes the table of angles
         self.assert_trains_alike(model, [torch.compile(model, fullgraph=True, backend="aot_eager")])
 
+    def test_compiled_as_one_graph_for_any_shape_and_number(self):
+        torch.manual_seed(1)
+        model = Llama(LlamaConfig(31, 64, 96, 1, 4, 2, 16, positions=16)).double()
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
+        for shape, z_loss in (((2, 16), 0.1), ((3, 9), 0.2)):
+            token = torch.randint(0, 31, shape)
+            loss = compiled(token, token, z_loss=z_loss)
+            loss.backward()
+            self.assertLess(abs(loss.item() - model(token, token, z_loss=z_loss).item()), 1e-12)
+
     def test_parts_compiled_or_recomputed_one_at_a_time(self):
         torch.manual_seed(1)
         model = Llama(LlamaConfig(31, 64, 96, 3, 4, 2, 16, positions=16)).double()

@@ -639,14 +639,15 @@ class Dispatched(Compared):
             torch.library.opcheck(op.default, (), more)
 
     def test_compiled(self):
-        def scaled(a, b):
+        def scaled(a, b, alpha):
             out = torch.empty(a.shape[0], b.shape[0], dtype=a.dtype)
-            ops.gemm(a=a, b=b, alpha=0.5, activation="gelu_erf", out=out)
+            ops.gemm(a=a, b=b, alpha=alpha, activation="gelu_erf", out=out)
             return out + 1
 
         a, b = normal(M, K), normal(N, K)
         compiled = torch.compile(scaled, fullgraph=True, backend="aot_eager")
-        self.assertTrue(torch.equal(compiled(a, b), scaled(a, b)))
+        for alpha in (0.5, 0.25, 0.75):  # of which the second makes it a symbol
+            self.assertTrue(torch.equal(compiled(a, b, alpha), scaled(a, b, alpha)))
 
 
 if __name__ == "__main__":
