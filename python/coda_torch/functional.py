@@ -11,7 +11,8 @@ Sizes: M tokens, of any shape such as (batch, sequence); H hidden; F width after
 head_dim; W = (q + k + v heads) x head_dim; V vocabulary. All tensors are of one dtype, bf16, fp16, fp32 or fp64, but for
 indices, which are int32 or int64, and rotary tables, which are fp32, or fp64 if the others are. They are on the CPU or
 on one Hopper GPU. A wrong argument is a RuntimeError that names it. Gradients are computed for what requires them; they
-cannot be differentiated again. Forward-mode derivatives are refused.
+cannot be differentiated again. Forward-mode derivatives are refused, and rotary tables and numbers (given as tensors)
+that require a gradient.
 """
 
 import functools
@@ -103,6 +104,14 @@ def _given(operation: str, **tensors: Tensor | None) -> None:
         if not isinstance(tensor, Tensor):
             got = "none" if tensor is None else type(tensor).__name__
             raise RuntimeError(f"{operation}: {name}: expected a tensor, got {got}")
+
+
+def _constant(operation: str, **given: Tensor | float) -> None:
+    """Refuses what gradients are not computed for, where one is asked for."""
+    if torch.is_grad_enabled():
+        for name, value in given.items():
+            if isinstance(value, Tensor) and value.requires_grad:
+                raise RuntimeError(f"{operation}: {name}: expected no gradient to be required, got a tensor that does")
 
 
 def _recorded(*tensors: Tensor | None) -> bool:
@@ -264,6 +273,7 @@ def block_pre(
     table (V, H), token (M). A token outside of [0, V) is an error on the CPU, and a row of NaN on a GPU.
     """
     _given("block_pre", token=token, table=table, next_qkv=next[1])
+    _constant("block_pre", heads_table=heads.table, eps=eps, head_eps=head_eps)
     token = token.contiguous()
     if _recorded(table, *next):
         return _BlockPre.apply(table, *next, token, heads, eps, head_eps)
@@ -377,6 +387,7 @@ def block(
 ) -> tuple[Tensor, Tensor]:
     """From attention's output (M, Q) and the residual stream x (M, H) to the next layer's x (M, H) and qkv (M, W)."""
     _given("block", attended=attended, x=x, weights_gate_up=weights[2], next_qkv=next[1])
+    _constant("block", heads_table=heads.table, eps=eps, head_eps=head_eps)
     attended, x = attended.contiguous(), x.contiguous()
     if _recorded(attended, x, *weights, *next):
         return _Block.apply(attended, x, *weights, *next, heads, function, eps, head_eps)
@@ -590,6 +601,7 @@ def block_post(
             f"block_post: logit_rows: expected a number of rows, or 0 for the library's choice, got {logit_rows}"
         )
     options = _Loss(scale, cap, label_smoothing, z_loss, ignore_index)
+    _constant("block_post", eps=eps, factor=factor, **options._asdict())
     attended, x, target = attended.contiguous(), x.contiguous(), target.contiguous()
     if not _recorded(attended, x, *weights, *head):
         rows = _block_post(attended, x, weights, head, target, function, eps, options, False, True)[2]
@@ -674,6 +686,7 @@ def linear_cross_entropy(
     if chunk <= 0:  # which is the backward's
         raise RuntimeError(f"linear_cross_entropy: chunk: expected a number of columns above 0, got {chunk}")
     options = _Loss(scale, cap, label_smoothing, z_loss, ignore_index)
+    _constant("linear_cross_entropy", **options._asdict())
     target = target.contiguous()
     rows = _LinearCrossEntropy.apply(a.contiguous(), weight, target, options, chunk)
     return _reduced(rows, target, ignore_index, reduction)

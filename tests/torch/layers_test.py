@@ -281,6 +281,25 @@ class InFp64(unittest.TestCase):
                 with forward_ad.dual_level(), self.assertRaisesRegex(RuntimeError, "without a tangent|jvp"):
                     function(forward_ad.make_dual(x, x))
 
+    def test_gradients_of_constants_are_refused(self):
+        case, number = Case(torch.float64, "cpu"), torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+        x, attended = torch.randn(37, 48, dtype=torch.float64), torch.randn(37, 64, dtype=torch.float64)
+        of_block = functools.partial(block, attended, x, case.layers[0], case.qkv[1])
+        of_loss = functools.partial(block_post, attended, x, case.layers[1], case.head, case.target)
+        trained = case.heads._replace(table=case.heads.table.clone().requires_grad_())
+        for message, call in (
+            ("block_pre: heads_table", lambda: block_pre(case.token, case.table, case.qkv[0], trained)),
+            ("block: heads_table", lambda: of_block(trained)),
+            ("block: head_eps", lambda: of_block(case.heads, head_eps=number)),
+            ("block_post: scale", lambda: of_loss(scale=number)),
+            ("block_post: factor", lambda: of_loss(factor=number)),
+            ("linear_cross_entropy: cap", lambda: linear_cross_entropy(x, case.head.head, case.target, cap=number)),
+        ):
+            with self.assertRaisesRegex(RuntimeError, f"^{message}: expected no gradient to be required"):
+                call()
+            with torch.no_grad():
+                call()
+
     def test_recomputed_by_a_checkpoint(self):
         case, other = Case(torch.float64, "cpu", qk_norm=True), Case(torch.float64, "cpu", qk_norm=True)
         case.loss(ours).backward()
