@@ -4,21 +4,32 @@ import torch
 
 import coda_torch._library  # noqa: F401, which has the operators
 
+# How wide and high tiles are, asked for once: torch.compile takes no operator that returns a number.
+_LARGE = 2**32  # a multiple of all of them
+_TILE_N = {backend: _LARGE // torch.ops.coda.tiles_n(_LARGE, backend) for backend in ("cpu", "sm90")}
+_TILE_M = {backend: _LARGE // torch.ops.coda.tiles_m(_LARGE, backend) for backend in ("cpu", "sm90")}
+
 
 def _backend(device: torch.device | str) -> str:
     return "sm90" if torch.device(device).type == "cuda" else "cpu"
 
 
+def _tiles(size: int, tile: int) -> int:
+    return (size + tile - 1) // tile
+
+
 def tiles_n(n: int, device: torch.device | str) -> int:
     """Column blocks of a partial result over n columns."""
-    return torch.ops.coda.tiles_n(n, _backend(device))
+    return _tiles(n, _TILE_N[_backend(device)])
 
 
 def tiles_m(m: int, device: torch.device | str) -> int:
     """Row blocks of a partial result over m rows."""
-    return torch.ops.coda.tiles_m(m, _backend(device))
+    return _tiles(m, _TILE_M[_backend(device)])
 
 
 def head_tiles_n(n: int, head_dim: int, device: torch.device | str) -> int:
-    """Column blocks of those of qknorm_rope_backward, which are whole heads."""
-    return torch.ops.coda.head_tiles_n(n, head_dim, _backend(device))
+    """Column blocks of those of qknorm_rope_backward, which are whole heads: as many as fit, one at least."""
+    if head_dim < 1:
+        raise RuntimeError(f"head_tiles_n: head_dim: expected at least 1 column, got {head_dim}")
+    return _tiles(n, max(_TILE_N[_backend(device)] // head_dim, 1) * head_dim)

@@ -553,6 +553,8 @@ class Refused(Compared):
         self.assertEqual([tiles.tiles_n(n, "cuda") for n in (128, 129)], [1, 2])
         self.assertEqual(tiles.tiles_m(129, "cuda"), 2)
         self.assertEqual([tiles.head_tiles_n(n, 84, "cpu") for n in (252, 253)], [1, 2])
+        for (device, backend), d, n in itertools.product((("cpu", "cpu"), ("cuda", "sm90")), range(1, 300), (1, 1000)):
+            self.assertEqual(tiles.head_tiles_n(n, d, device), torch.ops.coda.head_tiles_n(n, d, backend))
         with self.assertRaisesRegex(RuntimeError, "head_tiles_n: head_dim: expected at least 1 column, got 0"):
             tiles.head_tiles_n(252, 0, "cpu")
         with self.assertRaisesRegex(RuntimeError, "tiles_n: backend: expected cpu or sm90, got 'tpu'"):
@@ -648,6 +650,23 @@ class Dispatched(Compared):
         compiled = torch.compile(scaled, fullgraph=True, backend="aot_eager")
         for alpha in (0.5, 0.25, 0.75):  # of which the second makes it a symbol
             self.assertTrue(torch.equal(compiled(a, b, alpha), scaled(a, b, alpha)))
+
+    def test_compiled_with_partial_results(self):
+        def normed(a, b, residual):
+            x, rstd = torch.empty_like(residual), a.new_empty(len(a))
+            sum_sq = a.new_empty(len(a), tiles.tiles_n(b.shape[0], a.device))
+            dweight = a.new_empty(tiles.tiles_m(a.shape[0], a.device), tiles.head_tiles_n(b.shape[0], 84, "cpu"))
+            ops.gemm_residual(a=a, b=b, residual=residual, x=x, sum_sq=sum_sq)
+            ops.rms_finalize(sum_sq=sum_sq, n=b.shape[0], rstd=rstd)
+            return x * rstd[:, None], dweight.shape
+
+        a, b, residual = normal(M, K), normal(N, K), normal(M, N)
+        expected, shape = normed(a, b, residual)
+        for dynamic in (False, True):
+            compiled = torch.compile(normed, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+            found = compiled(a, b, residual)
+            self.assertTrue(torch.equal(found[0], expected))
+            self.assertEqual(found[1], shape)
 
 
 if __name__ == "__main__":
