@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from torch.autograd import forward_ad
+from torch.utils import checkpoint
 
 OLDEST = (2, 10)  # of PyTorch; cmake/CodaTorch.cmake builds for it
 
@@ -82,9 +83,10 @@ def call(operator: torch._ops.OpOverload, arguments: tuple, written: tuple[torch
 
 def complete(names: tuple[str, ...]) -> None:
     """Operators return nothing: all that torch.compile has to know of one is which arguments it writes, and that its
-    schema says."""
+    schema says. A selective checkpoint, which keeps what operators return, has to run them all again."""
     for name in names:
         torch.library.register_fake(f"coda::{name}", lambda *args, **kwargs: None)
+        getattr(checkpoint, "SAC_IGNORED_OPS", set()).add(getattr(torch.ops.coda, name).default)
 
 
 load()

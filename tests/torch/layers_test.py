@@ -19,7 +19,7 @@ from coda_torch.functional import (
     rotary_table,
 )
 from torch.autograd import forward_ad
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 # Of fp64 on the CPU, whose results differ by the order of sums only.
@@ -301,17 +301,25 @@ class InFp64(unittest.TestCase):
                 call()
 
     def test_recomputed_by_a_checkpoint(self):
-        case, other = Case(torch.float64, "cpu", qk_norm=True), Case(torch.float64, "cpu", qk_norm=True)
+        case = Case(torch.float64, "cpu", qk_norm=True)
         case.loss(ours).backward()
 
-        class recomputed(ours):
-            @staticmethod
-            def block(*inputs, **options):
-                return checkpoint(functools.partial(block, **options), *inputs, use_reentrant=False)
+        def keep_ours(_, operator, *args, **kwargs):
+            ours = operator.namespace == "coda"
+            return CheckpointPolicy.MUST_SAVE if ours else CheckpointPolicy.PREFER_RECOMPUTE
 
-        other.loss(recomputed).backward()
-        for leaf, again in zip(case.leaves(), other.leaves(), strict=True):
-            self.assertTrue(torch.equal(leaf.grad, again.grad))
+        selective = {"context_fn": functools.partial(create_selective_checkpoint_contexts, keep_ours)}
+        for how in ({}, selective):
+
+            class recomputed(ours):
+                @staticmethod
+                def block(*inputs, how=how, **options):
+                    return checkpoint(functools.partial(block, **options), *inputs, use_reentrant=False, **how)
+
+            other = Case(torch.float64, "cpu", qk_norm=True)
+            other.loss(recomputed).backward()
+            for leaf, again in zip(case.leaves(), other.leaves(), strict=True):
+                self.assertTrue(torch.equal(leaf.grad, again.grad))
 
     def test_one_norm_of_heads_that_is_frozen(self):
         whole = Case(torch.float64, "cpu", qk_norm=True)
