@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 
 from coda_torch.functional import (
     BlockWeights,
@@ -197,7 +196,9 @@ class Llama(nn.Module):
             with torch.inference_mode(False):  # or no later call could train
                 frequency = torch.tensor(c.inverse_frequency, dtype=torch.float64, device=token.device)
                 rotary = rotary_table(frequency, c.positions, stat)
-            if not isinstance(rotary, FakeTensor):  # of somebody who only traces
+            # Not one of somebody who only traces; Dynamo stores what its graph made when that has run.
+            dynamo = torch.compiler.is_dynamo_compiling()
+            if dynamo or type(rotary) is Tensor and not torch._is_functional_tensor(rotary):
                 self.rotary = rotary
         if position is not None:
             position = position.flatten()
