@@ -128,6 +128,14 @@ def _statistic(rows: Tensor) -> Tensor:
     return rows.new_empty(rows.shape[:-1], dtype=_stat(rows.dtype))
 
 
+def _attended(attended: Tensor) -> Tensor:
+    """Dense. A program that is exported may get another attention when it is decomposed, whose results have other
+    strides: there it always copies."""
+    if torch.compiler.is_exporting():
+        return attended.clone(memory_format=torch.contiguous_format)
+    return attended.contiguous()
+
+
 def _dense(gradient: Tensor) -> Tensor:
     """Gradients may be views whose rows overlap, such as that of a sum."""
     return gradient.contiguous()
@@ -388,7 +396,7 @@ def block(
     """From attention's output (M, Q) and the residual stream x (M, H) to the next layer's x (M, H) and qkv (M, W)."""
     _given("block", attended=attended, x=x, weights_gate_up=weights[2], next_qkv=next[1])
     _constant("block", heads_table=heads.table, eps=eps, head_eps=head_eps)
-    attended, x = attended.contiguous(), x.contiguous()
+    attended, x = _attended(attended), x.contiguous()
     if _recorded(attended, x, *weights, *next):
         return _Block.apply(attended, x, *weights, *next, heads, function, eps, head_eps)
     x_next, qkv, _ = _block(attended, x, weights, next, heads, function, eps, head_eps, False)
@@ -602,7 +610,7 @@ def block_post(
         )
     options = _Loss(scale, cap, label_smoothing, z_loss, ignore_index)
     _constant("block_post", eps=eps, factor=factor, **options._asdict())
-    attended, x, target = attended.contiguous(), x.contiguous(), target.contiguous()
+    attended, x, target = _attended(attended), x.contiguous(), target.contiguous()
     if not _recorded(attended, x, *weights, *head):
         rows = _block_post(attended, x, weights, head, target, function, eps, options, False, True)[2]
     elif reduction == "none" or x.dtype == torch.float16:
@@ -626,7 +634,7 @@ def block_post_logits(
     """The last layer and its logits (M, V). Not differentiated."""
     _given("block_post", attended=attended, x=x, weights_gate_up=weights[2], head_head=head[1])
     options = _Loss(1.0, 0.0, 0.0, 0.0, -100)
-    attended, x = attended.contiguous(), x.contiguous()
+    attended, x = _attended(attended), x.contiguous()
     h, rstd, _, _ = _block_post(attended, x, weights, head, None, function, eps, options, False, False)
     logits = _wide(x, head[1].shape[0])
     ops.gemm_norm(a=h, b=head[1], norm_rstd=rstd, out=logits)

@@ -146,6 +146,8 @@ class Llama(nn.Module):
     Sharded by FSDP2: `for part in model.parts: fully_shard(part)`, then `fully_shard(model)`. A MixedPrecisionPolicy
     has cast_forward_inputs=False, or it would round the rotary angles.
 
+    What torch.export makes of it can be saved if it was made under torch.no_grad().
+
     Weights are laid out as the operators want them (functional.pair_rows, functional.interleave); from_transformers and
     copy_to convert.
     """

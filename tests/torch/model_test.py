@@ -4,6 +4,7 @@
 import contextlib
 import copy
 import functools
+import io
 import unittest
 
 import torch
@@ -264,6 +265,19 @@ class Model(unittest.TestCase):
             loss = compiled(token, token, z_loss=z_loss)
             loss.backward()
             self.assertLess(abs(loss.item() - model(token, token, z_loss=z_loss).item()), 1e-12)
+
+    def test_exported_decomposed_and_saved(self):
+        torch.manual_seed(1)
+        model = Llama(LlamaConfig(31, 64, 96, 2, 4, 2, 16, positions=16))
+        token, other = torch.randint(0, 31, (2, 2, 16))
+        for strict in (False, True):
+            with torch.no_grad():
+                program = torch.export.export(model, (token,), strict=strict).run_decompositions()
+            file = io.BytesIO()
+            torch.export.save(program, file)
+            file.seek(0)
+            found = torch.export.load(file).module()(other)
+            self.assertLess(relative(found, model.logits(other)), FP32_INSIDE)
 
     def test_parts_compiled_or_recomputed_one_at_a_time(self):
         torch.manual_seed(1)
