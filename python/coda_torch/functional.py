@@ -657,8 +657,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @_once_differentiable
     def backward(ctx, dloss):
         a, weight, target, lse = ctx.saved_tensors
-        da = torch.empty_like(a)
-        dweight = torch.zeros_like(weight, memory_format=torch.contiguous_format)
+        da, dweight = torch.empty_like(a), None
+        if ctx.needs_input_grad[1]:
+            dweight = torch.zeros_like(weight, memory_format=torch.contiguous_format)
         ops.linear_cross_entropy_backward(
             a=a,
             weight=weight,

@@ -3,9 +3,11 @@
 
 import functools
 import unittest
+import unittest.mock
 
 import plain
 import torch
+from coda_torch import ops
 from coda_torch.functional import (
     BlockWeights,
     HeadWeights,
@@ -406,6 +408,14 @@ class InFp64(unittest.TestCase):
                 self.assertLessEqual(difference(loss.flatten(), expected.detach()), EXACT)
                 self.assertLessEqual(difference(a.grad.flatten(0, 1), others[0].grad), EXACT)
                 self.assertLessEqual(difference(weight.grad, others[1].grad), EXACT)
+
+    def test_the_gradient_of_a_head_that_is_frozen_is_not_computed(self):
+        a, target = torch.randn(5, 8, requires_grad=True), torch.arange(5)
+        with unittest.mock.patch.object(ops, "linear_cross_entropy_backward", autospec=True) as backward:
+            for trained in (False, True):
+                weight = torch.randn(7, 8, requires_grad=trained)
+                linear_cross_entropy(a, weight, target).backward()
+                self.assertEqual(backward.call_args.kwargs["dweight"] is not None, trained)
 
 
 class In16Bits(unittest.TestCase):
