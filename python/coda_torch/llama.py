@@ -243,6 +243,9 @@ class Llama(nn.Module):
         if theirs.model_type not in ("llama", "qwen3"):
             raise ValueError(f"Llama: model: expected a llama or qwen3, got a {theirs.model_type}")
         rotary = model.model.rotary_emb
+        kind = getattr(rotary, "rope_type", "")
+        if kind == "longrope":
+            raise ValueError("Llama: model: expected angles that do not depend on the text's length, got longrope")
         for name, found, expected in (
             ("hidden_act", theirs.hidden_act, "silu"),
             ("attention_bias", getattr(theirs, "attention_bias", False), False),
@@ -254,8 +257,10 @@ class Llama(nn.Module):
             if found != expected:
                 raise ValueError(f"Llama: model: expected {name} {expected}, got {found}")
         most = theirs.max_position_embeddings
-        if positions is not None and positions > most and getattr(rotary, "rope_type", "") == "dynamic":
+        if positions is not None and positions > most and kind == "dynamic":
             raise ValueError(f"Llama: positions: expected at most {most} with dynamic angles, got {positions}")
+        # Dynamic ones are now those of the longest text so far.
+        frequency = rotary.original_inv_freq if kind == "dynamic" else rotary.inv_freq
         head_dim = getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
         config = LlamaConfig(
             vocabulary=theirs.vocab_size,
@@ -266,7 +271,7 @@ class Llama(nn.Module):
             kv_heads=theirs.num_key_value_heads,
             head_dim=head_dim,
             positions=positions or most,
-            frequencies=tuple(rotary.inv_freq.double().tolist()),  # whatever the kind of scaling
+            frequencies=tuple(frequency.double().tolist()),  # whatever the kind of scaling
             eps=theirs.rms_norm_eps,
             qk_norm=theirs.model_type == "qwen3",
             tied=model.lm_head.weight is model.model.embed_tokens.weight,

@@ -32,6 +32,13 @@ LLAMA3 = {
     "low_freq_factor": 1.0,
     "original_max_position_embeddings": 32,
 }
+LONGROPE = {
+    "rope_type": "longrope",
+    "factor": 4.0,
+    "attention_factor": 1.0,
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+}
 
 
 def their_model(kind, config, **options):
@@ -103,12 +110,15 @@ class Model(unittest.TestCase):
             (their_model(LlamaForCausalLM, TheirLlamaConfig, mlp_bias=True), "expected mlp_bias False"),
             (their_model(LlamaForCausalLM, TheirLlamaConfig, hidden_act="gelu"), "expected hidden_act silu, got gelu"),
             (their_model(LlamaForCausalLM, TheirLlamaConfig, attention_dropout=0.5), "expected attention_dropout 0.0"),
+            (their_model(LlamaForCausalLM, TheirLlamaConfig, rope_scaling=LONGROPE), "expected angles .* got longrope"),
         ]
         for theirs, message in cases:
             with self.assertRaisesRegex(ValueError, message):
                 Llama.from_transformers(theirs)
         dynamic = their_model(LlamaForCausalLM, TheirLlamaConfig, rope_scaling={"rope_type": "dynamic", "factor": 4.0})
-        Llama.from_transformers(dynamic)
+        expected = Llama.from_transformers(dynamic).config
+        dynamic(torch.zeros(1, 100, dtype=torch.int64))  # whose angles it keeps
+        self.assertEqual(Llama.from_transformers(dynamic).config, expected)
         with self.assertRaisesRegex(ValueError, "positions: expected at most 64 with dynamic angles, got 65"):
             Llama.from_transformers(dynamic, positions=65)
         tied, untied = (their_model(LlamaForCausalLM, TheirLlamaConfig, tie_word_embeddings=t) for t in (True, False))
