@@ -217,8 +217,10 @@ class Llama(nn.Module):
         attention: Attention = causal_attention,
         **options,
     ) -> Tensor:
-        """The loss of token and target (batch, sequence); options are those of functional.block_post. Without a target:
-        as `logits`."""
+        """The loss of token and target (batch, sequence); options are those of functional.block_post but for function
+        and eps. Without a target: as `logits`."""
+        if "function" in options:  # which would be the last layer's alone
+            raise ValueError(f"Llama: function: expected none, since it is swiglu, got {options['function']}")
         with torch.set_grad_enabled(torch.is_grad_enabled() and target is not None):
             heads = self.heads(token, position)
             x, qkv = self.front(token, self.table, heads)

@@ -248,6 +248,11 @@ class Model(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"position: expected the shape \(2, 16\) of token, got \(16,\)"):
             model(token, token, position=torch.arange(16))
 
+    def test_another_activation_is_refused(self):
+        model, token = Llama(LlamaConfig(31, 64, 96, 1, 4, 2, 16, positions=16)), torch.zeros(2, 16, dtype=torch.int64)
+        with self.assertRaisesRegex(ValueError, "function: expected none, since it is swiglu, got reglu"):
+            model(token, token, function="reglu")
+
     def assert_trains_alike(self, model, others):
         token, target = torch.randint(0, 31, (2, 16)), torch.randint(0, 31, (2, 16))
         found = []
