@@ -289,10 +289,15 @@ class Llama(nn.Module):
 
     @torch.no_grad()
     def copy_to(self, model: nn.Module) -> None:
-        """Copies the weights into a model of `transformers` of the same shape, whose head is tied where ours is."""
+        """Copies the weights into a model of `transformers` of the same shape, whose head is tied where ours is, and
+        which has QK-norm where ours has."""
         c = self.config
         if (model.lm_head.weight is model.model.embed_tokens.weight) != c.tied:
             raise ValueError(f"Llama: model: expected a head that is {'' if c.tied else 'not '}tied, got another one")
+        if hasattr(model.model.layers[0].self_attn, "q_norm") != c.qk_norm:
+            raise ValueError(
+                f"Llama: model: expected one {'with' if c.qk_norm else 'without'} QK-norm, got another one"
+            )
         model.model.embed_tokens.weight.copy_(self.table)
         if self.head is not None:
             model.lm_head.weight.copy_(self.head)

@@ -122,7 +122,13 @@ class Model(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "positions: expected at most 64 with dynamic angles, got 65"):
             Llama.from_transformers(dynamic, positions=65)
         tied, untied = (their_model(LlamaForCausalLM, TheirLlamaConfig, tie_word_embeddings=t) for t in (True, False))
-        for ours, theirs, message in ((tied, untied, "a head that is tied"), (untied, tied, "a head that is not tied")):
+        normed = their_model(Qwen3ForCausalLM, Qwen3Config, head_dim=8)
+        for ours, theirs, message in (
+            (tied, untied, "a head that is tied"),
+            (untied, tied, "a head that is not tied"),
+            (untied, normed, "one without QK-norm"),
+            (normed, untied, "one with QK-norm"),
+        ):
             with self.assertRaisesRegex(ValueError, message):
                 Llama.from_transformers(ours).copy_to(theirs)
 
