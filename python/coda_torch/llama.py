@@ -258,6 +258,10 @@ class Llama(nn.Module):
         ):
             if found != expected:
                 raise ValueError(f"Llama: model: expected {name} {expected}, got {found}")
+        for name, part in model.named_modules():
+            plain = nn.Embedding if name.endswith("embed_tokens") else nn.Linear
+            if name.endswith(("_proj", "lm_head", "embed_tokens")) and type(part) is not plain:  # such as an adapter
+                raise ValueError(f"Llama: model: expected {name} to be {plain.__name__}, got {type(part).__name__}")
         most = theirs.max_position_embeddings
         if positions is not None and positions > most and kind == "dynamic":
             raise ValueError(f"Llama: positions: expected at most {most} with dynamic angles, got {positions}")

@@ -115,6 +115,10 @@ class Model(unittest.TestCase):
         for theirs, message in cases:
             with self.assertRaisesRegex(ValueError, message):
                 Llama.from_transformers(theirs)
+        adapted = their_model(LlamaForCausalLM, TheirLlamaConfig)
+        adapted.model.layers[1].self_attn.q_proj.__class__ = type("Adapter", (torch.nn.Linear,), {})
+        with self.assertRaisesRegex(ValueError, "expected model.layers.1.self_attn.q_proj to be Linear, got Adapter"):
+            Llama.from_transformers(adapted)
         dynamic = their_model(LlamaForCausalLM, TheirLlamaConfig, rope_scaling={"rope_type": "dynamic", "factor": 4.0})
         expected = Llama.from_transformers(dynamic).config
         dynamic(torch.zeros(1, 100, dtype=torch.int64))  # whose angles it keeps
