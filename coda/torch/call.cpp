@@ -176,8 +176,11 @@ bool Call::shape_of(const char* name, AtenTensorHandle tensor, coda_const_vector
 void Call::take(const char* name, coda_const_matrix& view) {
   AtenTensorHandle const given = tensor(name);
   if (!given || !shape_of(name, given, view)) return;
-  if (torch_get_const_data_ptr(given, &view.data)) return wrong(name, "expected a tensor with memory");
-  if (view.rows == 0 || view.cols == 0) view.data = nothing;
+  if (view.rows == 0 || view.cols == 0) {
+    view.data = nothing;
+  } else if (torch_get_const_data_ptr(given, &view.data) || !view.data) {
+    wrong(name, "expected a tensor with memory");
+  }
 }
 
 void Call::take(const char* name, coda_matrix& view) {
@@ -185,15 +188,21 @@ void Call::take(const char* name, coda_matrix& view) {
   coda_const_matrix shape = {};
   if (!given || !shape_of(name, given, shape)) return;
   view = {nullptr, shape.dtype, shape.rows, shape.cols, shape.pitch};
-  if (torch_get_mutable_data_ptr(given, &view.data)) return wrong(name, "expected a tensor with memory");
-  if (view.rows == 0 || view.cols == 0) view.data = nothing;
+  if (view.rows == 0 || view.cols == 0) {
+    view.data = nothing;
+  } else if (torch_get_mutable_data_ptr(given, &view.data) || !view.data) {
+    wrong(name, "expected a tensor with memory");
+  }
 }
 
 void Call::take(const char* name, coda_const_vector& view) {
   AtenTensorHandle const given = tensor(name);
   if (!given || !shape_of(name, given, view)) return;
-  if (torch_get_const_data_ptr(given, &view.data)) return wrong(name, "expected a tensor with memory");
-  if (view.size == 0) view.data = nothing;
+  if (view.size == 0) {
+    view.data = nothing;
+  } else if (torch_get_const_data_ptr(given, &view.data) || !view.data) {
+    wrong(name, "expected a tensor with memory");
+  }
 }
 
 void Call::take(const char* name, coda_vector& view) {
@@ -201,8 +210,11 @@ void Call::take(const char* name, coda_vector& view) {
   coda_const_vector shape = {};
   if (!given || !shape_of(name, given, shape)) return;
   view = {nullptr, shape.dtype, shape.size};
-  if (torch_get_mutable_data_ptr(given, &view.data)) return wrong(name, "expected a tensor with memory");
-  if (view.size == 0) view.data = nothing;
+  if (view.size == 0) {
+    view.data = nothing;
+  } else if (torch_get_mutable_data_ptr(given, &view.data) || !view.data) {
+    wrong(name, "expected a tensor with memory");
+  }
 }
 
 void Call::take(const char*, double& value) { value = torch::stable::detail::to<double>(*next_++); }

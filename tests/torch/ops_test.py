@@ -547,6 +547,15 @@ class Refused(Compared):
         self.refuse(ops.embedding, "token: expected .*, got ", table=b, x=x)
         self.refuse(ops.squared_norm, "out: expected .*, got ", x=a)
 
+    def test_tensors_whose_memory_was_freed(self):
+        """As fully_shard does between uses: such an option must not count as absent."""
+        good = {"a": normal(4, 6), "b": normal(5, 6), "out": nothing(4, 5), "bias": normal(5)}
+        for name in good:
+            freed = good[name].clone()
+            freed.untyped_storage().resize_(0)
+            with self.assertRaisesRegex(RuntimeError, f"^gemm: {name}: expected a tensor with memory$"):
+                ops.gemm(**{**good, name: freed})
+
     def test_numbers_of_tiles(self):
         self.assertEqual([tiles.tiles_n(n, "cpu") for n in (0, 1, 256, 257)], [0, 1, 1, 2])
         self.assertEqual([tiles.tiles_m(m, torch.device("cpu")) for m in (256, 257)], [1, 2])
