@@ -72,8 +72,6 @@ def call(operator: torch._ops.OpOverload, arguments: tuple, written: tuple[torch
     if any(tensor.is_meta for tensor in given):
         _refuse_meta(operator, arguments)
     operator(*arguments)
-    if torch.compiler.is_compiling():  # which follows what is written by itself
-        return
     tensors = [tensor for tensor in written if tensor is not None]
     try:
         torch.autograd.graph.increment_version(tensors)

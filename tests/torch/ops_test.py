@@ -593,12 +593,18 @@ class Refused(Compared):
                 ops.gemm(a=dual, b=b, out=out)
 
     def test_what_autograd_has_saved_is_not_overwritten_unseen(self):
-        x = normal(3, 4).requires_grad_()
-        y = torch.exp(x)
-        with torch.no_grad():
-            ops.cast(input=torch.zeros(3, 4, dtype=torch.float64), out=y)
-        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
-            y.sum().backward()
+        def overwrite(zeros, out):
+            ops.cast(input=zeros, out=out)
+            return zeros + 1
+
+        compiled = [torch.compile(overwrite, fullgraph=True, backend=b) for b in ("eager", "aot_eager")]
+        for run in (overwrite, *compiled):
+            x = normal(3, 4).requires_grad_()
+            y = torch.exp(x)
+            with torch.no_grad():
+                run(torch.zeros(3, 4, dtype=F64), y)
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                y.sum().backward()
         with torch.inference_mode():  # whose tensors count no versions
             ops.cast(input=torch.zeros(3, 4), out=torch.ones(3, 4))
 
