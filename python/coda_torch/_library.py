@@ -57,6 +57,15 @@ def _refuse_meta(operator: torch._ops.OpOverload, arguments: tuple) -> None:
             )
 
 
+def _refuse_inference_tensors(operator: torch._ops.OpOverload, results: list[torch.Tensor]) -> None:
+    """What PyTorch's own operators do, since nothing counts how often such a tensor is written."""
+    if any(tensor.is_inference() for tensor in results) and not torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            f"{_name(operator)}: expected results to be normal tensors, or torch.inference_mode(), got one that was made "
+            "in inference mode"
+        )
+
+
 def call(operator: torch._ops.OpOverload, arguments: tuple, written: tuple[torch.Tensor | None, ...]) -> None:
     """Runs an operator, and keeps autograd's books as PyTorch's own operators with an `out` do."""
     given = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
@@ -71,12 +80,14 @@ def call(operator: torch._ops.OpOverload, arguments: tuple, written: tuple[torch
         _refuse_tangents(operator, given)
     if any(tensor.is_meta for tensor in given):
         _refuse_meta(operator, arguments)
+    results = [tensor for tensor in written if tensor is not None]
+    if not torch.compiler.is_compiling():  # where that cannot be asked
+        _refuse_inference_tensors(operator, results)
     operator(*arguments)
-    tensors = [tensor for tensor in written if tensor is not None]
     try:
-        torch.autograd.graph.increment_version(tensors)
+        torch.autograd.graph.increment_version(results)
     except RuntimeError:  # those made in inference mode have no version
-        torch.autograd.graph.increment_version([tensor for tensor in tensors if not tensor.is_inference()])
+        torch.autograd.graph.increment_version([tensor for tensor in results if not tensor.is_inference()])
 
 
 def complete(names: tuple[str, ...]) -> None:

@@ -605,8 +605,14 @@ class Refused(Compared):
                 run(torch.zeros(3, 4, dtype=F64), y)
             with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
                 y.sum().backward()
-        with torch.inference_mode():  # whose tensors count no versions
-            ops.cast(input=torch.zeros(3, 4), out=torch.ones(3, 4))
+
+    def test_tensors_of_inference_mode(self):
+        with torch.inference_mode():
+            zeros, out = torch.zeros(3, 4), torch.ones(3, 4)
+            ops.cast(input=zeros, out=out)
+        self.assertEqual(out.sum(), 0)
+        ops.cast(input=zeros, out=torch.ones(3, 4))
+        self.refuse(ops.cast, "expected results to be normal tensors, or torch.inference_mode()", input=zeros, out=out)
 
     def test_no_references_stay(self):
         tensors = [normal(4, 6), normal(5, 6), normal(5), nothing(4, 5), nothing(4, 5), torch.ones(4, 5).to(torch.int8)]
