@@ -59,28 +59,28 @@ def _refuse_meta(operator: torch._ops.OpOverload, arguments: tuple) -> None:
 
 def _refuse_inference_tensors(operator: torch._ops.OpOverload, results: list[torch.Tensor]) -> None:
     """What PyTorch's own operators do, since nothing counts how often such a tensor is written."""
-    if any(tensor.is_inference() for tensor in results) and not torch.is_inference_mode_enabled():
-        raise RuntimeError(
-            f"{_name(operator)}: expected results to be normal tensors, or torch.inference_mode(), got one that was made "
-            "in inference mode"
-        )
+    for tensor in results:
+        if tensor.is_inference() and not torch.is_inference_mode_enabled():
+            raise RuntimeError(
+                f"{_name(operator)}: expected results to be normal tensors, or torch.inference_mode(), got one that was "
+                "made in inference mode"
+            )
 
 
 def call(operator: torch._ops.OpOverload, arguments: tuple, written: tuple[torch.Tensor | None, ...]) -> None:
     """Runs an operator, and keeps autograd's books as PyTorch's own operators with an `out` do."""
     given = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
-    if torch.is_grad_enabled():
-        for tensor in given:
-            if tensor.requires_grad:
-                raise RuntimeError(
-                    f"{_name(operator)}: expected tensors that require no gradient, or torch.no_grad(), since autograd "
-                    "does not see this call; got one that requires a gradient"
-                )
+    for tensor in given:
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(
+                f"{_name(operator)}: expected tensors that require no gradient, or torch.no_grad(), since autograd "
+                "does not see this call; got one that requires a gradient"
+            )
+        if tensor.is_meta:
+            _refuse_meta(operator, arguments)
     if forward_ad._current_level >= 0:
         _refuse_tangents(operator, given)
-    if any(tensor.is_meta for tensor in given):
-        _refuse_meta(operator, arguments)
-    results = [tensor for tensor in written if tensor is not None]
+    results = [tensor for tensor in written if isinstance(tensor, torch.Tensor)]
     if not torch.compiler.is_compiling():  # where that cannot be asked
         _refuse_inference_tensors(operator, results)
     operator(*arguments)
