@@ -195,6 +195,35 @@ TEST_F(Extremes, RowsOfMinusInfinityHaveTheirLogSumExp) {
   }
 }
 
+/// lse is that of the logits in memory, to fp32's precision, whatever they were before they were rounded.
+TEST_F(Extremes, StoredLogitsAreThoseOfTheirLogSumExp) {
+  for (int variant = 0; variant < 2; ++variant) {
+    int same = 0;  // those with a transform that does nothing
+    for (std::uint64_t seed = 460; seed < 480; ++seed) {
+      const LossCall call{draw(program_of("gemm_lse"), variant,
+                               {.layout = Layout::nt, .whole_chunks = true, .everything = true, .seed = seed},
+                               {70, 392, 264})};
+      const auto at = [&](const char* name) { return static_cast<std::size_t>(call.find(name)); };
+      for (const Route route : kRoutes) {
+        Execution run(call.problem, route);
+        run.once(stream().get());
+        const std::vector<Mat> values = run.values();
+        const Mat &z = values[at("preact")], &lse = values[at("lse")];
+        if (z.v != values[at("logits")].v) continue;
+        ++same;
+        for (std::int64_t m = 0; m < z.rows; ++m) {
+          double most = z(m, 0), total = 0;
+          for (std::int64_t n = 0; n < z.cols; ++n) most = std::max(most, z(m, n));
+          for (std::int64_t n = 0; n < z.cols; ++n) total += std::exp(z(m, n) - most);
+          const double wanted = most + std::log(total);
+          ASSERT_NEAR(lse(m, 0), wanted, 1e-5 * (1 + std::fabs(wanted))) << run.name() << ", row " << m;
+        }
+      }
+    }
+    EXPECT_GT(same, 0);
+  }
+}
+
 TEST_F(Extremes, ABatchOfIgnoredTargetsHasNoLossAndNoGradient) {
   for (const char* name :
        {"gemm_lse", "linear_cross_entropy", "cross_entropy_backward", "linear_cross_entropy_backward"}) {

@@ -28,7 +28,7 @@ ATTENTION = "coda/nn/attention.cpp"
 DATA = "coda/nn/data.cpp"
 ADAMW = "coda/nn/adamw.cpp"
 SAFETENSORS = "coda/nn/safetensors.cpp"
-JSON = "coda/core/json.h"
+JSON = "coda/core/json.cpp"
 OF_C = "coda/c/call.h"
 SCHEDULE = "coda/backend/sm90/schedule.h"
 SAMPLE = "coda/nn/sample.cpp"
@@ -165,10 +165,14 @@ FAULTS = [
     (TILE, "p.data + geometry_.tile_m * p.pitch + col_", "p.data + col_", program),
     (TILE, "fold<Op>(masked(x, Op::template neutral<Acc>))", "fold<Op>(x)", program),
     (TILE, "const Acc mean = fold<Sum>(masked(f, Acc(0))) / n;", "const Acc mean = fold<Sum>(f) / n;", program),
-    (TILE, "p.reg[2] += m2 + delta * delta * p.reg[0] * n / total;", "p.reg[2] += m2;", program),
+    (TILE, "m2 + delta * (p.reg[0] * n / total) * delta;", "m2;", program),
+    (TILE, "delta * (p.reg[0] * n / total) * delta;", "delta * delta * p.reg[0] * n / total;", program),
     (TILE, "scalar s = lse_sum_ * exp(lse_max_ - shift);", "scalar s = lse_sum_;", tile),
     (TILE, "const scalar s = lse_sum_ * exp(lse_max_ - lse_shift(scalar(m)));", "const scalar s = lse_sum_;", tile),
-    (PORTS, "return select(max <= S(", "return select(max < S(", "ops/loss.cpp programs_extremes_test"),
+    (PORTS, "infinity()) <= abs(max)", "infinity()) < abs(max)", "ops/loss.cpp programs_extremes_test"),
+    ("coda/epilogue/program.h", "columns > 0 && columns % port.head_dim != 0", "columns < 0", program),
+    ("coda/epilogue/program.h", "p.data, p.rows, e.n, p.pitch}", "p.data, 1, e.n, p.pitch}", program),
+    ("coda/epilogue/program.h", "!p.mean == !p.m2 ?", "p.mean || p.m2 || !p.mean ?", program),
     (
         "coda/epilogue/adamw.h",
         "rest2(static_cast<Real>(1 - beta2_))",
@@ -202,7 +206,7 @@ FAULTS = [
     ),
     (SAFETENSORS, "!text.empty() && text[0] == '{';", "true;", safetensors),
     (SAFETENSORS, "names[level + 1].clear();", ";", safetensors),
-    (JSON, "deep || text.find('\\0') != text.npos", "deep", safetensors),
+    (JSON, "deep || text.find('\\0') != text.npos", "deep", "core/json.cpp safetensors_test"),
     (LOOP, "        strip.forget();\n", "", loop),
     (LOOP, "in.at(first)) + from * in.k_stride", "in.at(0)) + from * in.k_stride", loop),
     (
@@ -279,7 +283,16 @@ FAULTS = [
         "(acc - tile.load(mean)) * tile.load(rstd) + tile.load(c)",
         linear,
     ),
-    ("coda/programs/norm.h", "tile.reduce(zdz, (z - tile.load(c)) * dz);", "tile.reduce(zdz, z * dz);", backward),
+    ("coda/programs/norm.h", "(z - map(WhereNonzero{}, tile.load(c), dz)) * dz", "z * dz", backward),
+    (
+        "coda/programs/norm.h",
+        "map(WhereNonzero{}, tile.load(c), dz)",
+        "tile.load(c)",
+        "ops/loss.cpp programs_extremes_test",
+    ),
+    ("coda/programs/loss.h", "tile.as_stored(preact, z)", "z", loss),
+    ("coda/ops/loss.cpp", "same ? args.logits : args.preact", "args.preact", loss),
+    ("coda/ops/loss.cpp", 'check_block(check, "chunk", p.m, chunk);', "", "ops/loss.cpp programs_extremes_test"),
     ("coda/programs/residual.h", ("tile.store(h, z * tile.load(weight));", 0), "tile.store(h, z);", linear),
     ("coda/programs/residual.h", ("stat(tile, z);", 1), "stat(tile, z * tile.load(weight));", embedding),
     (
@@ -316,7 +329,7 @@ FAULTS = [
     (KERNELS, "double sum = beta == 0 ? 0 : beta * static_cast<double>(out[n]);", "double sum = 0;", kernels),
     (
         KERNELS,
-        "const double shift = std::isinf(top) && top < 0 ? 0 : top;",
+        "const double shift = std::isinf(top) ? 0 : top;",
         "const double shift = top;",
         "backend/cpu/kernels.cpp programs_extremes_test",
     ),

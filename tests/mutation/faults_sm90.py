@@ -57,6 +57,8 @@ many_gemm_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm")
 many_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_residual")
 many_glu_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_glu_backward")
 many_rms_tiles = tests("programs_test", "Programs.AreExactInManyTiles", "gemm_rms_backward")
+stored_logits = tests("extremes_test", "Extremes.StoredLogits*", "gemm_lse")
+infinities = tests("extremes_test", "Extremes.InfinitiesAndNaN*")
 minus_infinity = tests("extremes_test", "Extremes.RowsOfMinusInfinity*")
 tiny_inputs = tests("extremes_test", "Extremes.LargeAndTiny*", "gemm_norm_qknorm_rope")
 tokens = tests("extremes_test", "BadIndices.OfTokensAndPositions*")
@@ -147,9 +149,11 @@ FAULTS = [
     ),
     (FRAGMENT, "  if (!inside) return;\n", "", "embedding"),
     # ---- ports on a tile
-    (PORTS, "return select(max <= S(", "return select(max < S(", "lse_apply", minus_infinity),
-    (PORTS, "return select(max <= S(", "return select(max < S(", "reduce"),
-    (TILE, "into[2] += m2 + delta * delta * into[0] * share;", "into[2] += m2;", "moments"),
+    (PORTS, "infinity()) <= abs(max)", "infinity()) < abs(max)", "lse_apply", minus_infinity),
+    (PORTS, "infinity()) <= abs(max)", "infinity()) < abs(max)", "reduce"),
+    (TILE, "m2 + delta * (into[0] * share) * delta;", "m2;", "moments"),
+    (TILE, "from_words<T, fragment<W>::count>(words, out.v);", "out = f;", "lse", stored_logits),
+    (TILE, "from_words<T, fragment<W>::count>(words, out.v);", "out = f;", "lse_apply", stored_logits),
     (TILE, "into[1] += delta * share;", "into[1] += delta;", "moments"),
     (TILE, "x[c] = static_cast<float>(p[c]);", "x[c] = static_cast<float>(p[0]);", "embedding"),
     (TILE, "return filled<Width::Same>(p.reg[slot_]);", "return filled<Width::Same>(p.reg[0]);", "norm"),
@@ -534,7 +538,8 @@ FAULTS = [
     (REDUCE, "const bool there = u * Step < left;", "const bool there = true;", "reduce"),
     (REDUCE, "(s.squares - s.sum * deviation)", "s.squares", "reduce"),
     (REDUCE, "tile == last ? last_columns : 0.0", "tile == last ? static_cast<double>(kTileN) : 0.0", "reduce"),
-    (REDUCE, "s.total *= expf(s.top - shift);", "", "reduce"),
+    (REDUCE, "s.total = scaled(s.total, s.top - shift);", "", "reduce"),
+    (REDUCE, "sum == 0 ? 0.f : sum * expf(x)", "sum * expf(x)", "reduce", infinities),
     (REDUCE, "index == ignore_index ? 0.f : static_cast<float>(x)", "static_cast<float>(x)", "reduce"),
     (REDUCE, "if (static_cast<std::uint64_t>(index) >= vocabulary)", "if (false)", "reduce"),
     (REDUCE, "if (static_cast<std::uint64_t>(index) >= vocabulary)", "if (index > 999)", "reduce"),
