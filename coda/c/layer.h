@@ -220,7 +220,9 @@ coda_block_backward_args coda_block_backward_defaults(void);
 coda_status coda_block_backward(const coda_block_backward_args* args);
 
 /// From each row's loss, which it computes itself (block_post without a head is the forward before it), to the
-/// gradients of attended and x. At most `logit_rows` rows of logits are held, of all V columns.
+/// gradients of attended and x. At most `logit_rows` rows of logits are held, of all V columns; the gradient of the
+/// head is added to once for each so many rows, and rounded each time to its dtype: with many more rows than that it
+/// wants to be fp32.
 typedef struct coda_block_post_backward_args {
   coda_const_matrix attended, x_mid;
   coda_const_vector rstd_mid;

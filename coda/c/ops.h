@@ -7,25 +7,26 @@
 //
 // Conventions. Matrices are row-major views with a pitch; M rows are tokens. T is the dtype of the operands `a` and `b`
 // (bf16, fp16, fp32 or fp64) and of every matrix and weight vector that is not said to be a statistic; statistics are
-// fp32 (fp64 if T is fp64) and partial ones have shape (M, tiles_n(N)) or (tiles_m(M), N). A default-made (absent)
-// view means that an optional argument is not given. Inputs that the epilogue reads element by element (residual, saved
-// pre-activations, gradients) may be overwritten in place by an output of the same shape; nothing else may overlap.
-// Tokens, targets and positions are checked on the CPU. On a device they are not looked at before the kernel runs: one
-// that is out of range is skipped there or gives NaN (a target: a loss of NaN and no gradient), and nothing outside of
-// the arguments is read or written.
-// bf16 below the smallest normal number may be read as 0 by a product, and stored as 0, where the CPU has instructions
-// for bf16.
+// fp32 (fp64 if T is fp64) and partial ones have shape (M, tiles_n(N)) or (tiles_m(M), N). A view without
+// data, such as a default-made one, means that an optional argument is not given. Inputs that the epilogue reads
+// element by element (residual, saved pre-activations, gradients) may be overwritten in place by an output of the same
+// shape; nothing else may overlap. Tokens, targets and positions are checked on the CPU. On a device they are not
+// looked at before the kernel runs: one that is out of range is skipped there or gives NaN (a target: a loss of NaN and
+// no gradient), and nothing outside of the arguments is read or written. bf16 below the smallest normal number may be
+// read as 0 by a product, and stored as 0, where the CPU has instructions for bf16.
 //
 // Running. A call on the CPU has ended when it returns; it uses OpenMP's threads (omp_set_num_threads,
 // OMP_NUM_THREADS), inside of a parallel region only the caller's. A call on sm90 is enqueued on its stream (null: the
 // legacy default stream) and returns: it does not wait, and an error while it runs is CUDA's to tell at the next
 // synchronisation. Any number of host threads may call at once, on any streams; the caller's own work on a stream keeps
-// its order with the calls. In C and C++ the memory must be of the thread's current device; its primary context is
-// used, and must not be reset. Calls can be captured in a CUDA graph. Where one needs memory between its kernels it
-// takes it from a stream-ordered pool of the library's own, which keeps what it has: up to 18 MB for a product whose
-// last round of tiles is split, up to 32 MB for one of cuBLASLt's, some 256 MB where a program runs unfused behind a
-// product (`coda info --explain` tells which), and what a call's own comment says. In a graph such memory is a node, so
-// that the graph can be no child graph and no body of a conditional node, and has one executable at a time.
+// its order with the calls. No call may come from the destructor of a static object: what a thread keeps is gone then.
+// In C and C++ the memory must be of the thread's current device; its primary context is used, and must not be reset.
+// Calls can be captured in a CUDA graph. Where one needs memory between its kernels it takes it from a stream-ordered
+// pool of the library's own, which keeps what it has: up to 18 MB for a product whose last round of tiles is split, up
+// to 32 MB for one of cuBLASLt's, some 256 MB where a program runs unfused behind a product (`coda info --explain`
+// tells which), and what a call's own comment says. A call of several kernels asks for it as it goes: where memory
+// ends, the first of them may have run. In a graph such memory is a node, so that the graph can be no child graph and
+// no body of a conditional node, and has one executable at a time.
 //
 // Formulas are those of the CODA paper (arXiv 2605.19269) unless said otherwise.
 #pragma once
@@ -170,8 +171,8 @@ coda_status coda_gemm_norm_glu(const coda_gemm_norm_glu_args* args);
 /// at most 512). Pair j of a q or k head is its columns 2j and 2j+1. Weights of models that rotate halves, as Hugging
 /// Face's LLaMA and Qwen3 do, are to be permuted: row 2j of a head is its row j there, row 2j+1 its row j + head_dim/2,
 /// and so are the weights of QK-norm. table (positions, head_dim) holds cos and sin of pair j at columns 2j and 2j+1,
-/// of the statistics' dtype, with a pitch of head_dim; position (M) is int32 or int64 in [0, positions), absent: the
-/// row's number. See rotary_table.
+/// of the statistics' dtype, with a pitch of head_dim (on sm90 at a multiple of 8 bytes); position (M) is int32 or
+/// int64 in [0, positions), absent: the row's number. See rotary_table.
 typedef struct coda_heads {
   int64_t q, k, v, head_dim;
   coda_const_matrix table;
@@ -218,8 +219,10 @@ typedef struct coda_logit_transform {
 } coda_logit_transform;
 
 /// z = norm(a b) (M, V), l = transform(z); of each row and tile max and sum of exp(l - max), (M, tiles_n), of one
-/// pitch; optionally the row sums of l (for label smoothing), preact = z and logits = l (M, V). target (M), int32 or
-/// int64: the target's logit goes to target_logit (M); rows whose target is outside of the block are left as they are.
+/// pitch; optionally the row sums of l (for label smoothing), preact = z and logits = l (M, V). Where preact is given,
+/// l is that of z as it is stored there, rounded to its dtype: what cross_entropy_backward makes of preact is then the
+/// gradient of this loss. Of logits alone it would not be: lse is that of more exact ones. target (M), int32 or int64:
+/// the target's logit goes to target_logit (M); rows whose target is outside of the block are left as they are.
 /// `first_column` is the vocabulary index of column 0 where b is a block of the vocabulary.
 typedef struct coda_gemm_lse_args {
   coda_const_matrix a, b;
@@ -259,7 +262,8 @@ coda_lse_finalize_args coda_lse_finalize_defaults(void);
 coda_status coda_lse_finalize(const coda_lse_finalize_args* args);
 
 /// Cross-entropy of norm(a b^T) against target: writes lse and loss (M), the latter optional, holds few logits at a
-/// time: one tile for each thread or, on Hopper where no fused kernel runs, 256 MiB of them at most. weight (V, K).
+/// time: one tile for each thread or, on Hopper where no fused kernel runs, 256 MiB of them at most, and two or, with
+/// label smoothing, three partial results, (M, tiles_n(V)) each. weight (V, K).
 typedef struct coda_linear_cross_entropy_args {
   coda_const_matrix a, weight;
   coda_norm norm;
@@ -276,8 +280,8 @@ coda_status coda_linear_cross_entropy(const coda_linear_cross_entropy_args* args
 /// is not needed: they contribute nothing). Writes da (M, K) = dz W of dtype T, adds dz^T h to dweight (V, K), fp32 (or
 /// fp64) or T, optional, and writes the row terms of the norm, sums over the vocabulary as those of NormDot over tiles:
 /// row_dot (M) = sum of dz z, or of dz (z - norm.c) behind a LayerNorm, which has row_udz (M) = sum of dz norm.u too
-/// (both optional). `h` is the operand of the weight gradient: a itself without a norm, the normalised x with one. At
-/// most `chunk` columns of dz are held.
+/// (both optional). `h` is the operand of the weight gradient: a itself without a norm, the normalised x with one.
+/// Holds at most `chunk` columns of dz, da in fp32, and the partial row terms, (M, tiles) each.
 typedef struct coda_linear_cross_entropy_backward_args {
   coda_const_matrix a, weight, h;
   coda_norm norm;
@@ -429,7 +433,8 @@ coda_head_weight_gradient_args coda_head_weight_gradient_defaults(void);
 coda_status coda_head_weight_gradient(const coda_head_weight_gradient_args* args);
 
 /// dtable[token[m]] += dx[m], in an order that depends on the tokens alone; dtable (V, N) is fp32 (or fp64). On sm90
-/// rows whose token is not in [0, V) are skipped.
+/// rows whose token is not in [0, V) are skipped, and sorting takes some 16 bytes a row and two rows of fp32 for
+/// each 32.
 typedef struct coda_embedding_backward_args {
   coda_const_matrix dx;
   coda_const_vector token;

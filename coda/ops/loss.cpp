@@ -138,9 +138,6 @@ void gemm_lse(const GemmLse& args) {
   check.output("logit_sum", args.logit_sum);
   check.output("target_logit", args.target_logit);
   check.no_overlap();
-  // Logits that are no other values than z are stored, and looked at, as z.
-  const bool same = args.transform.scale == 1 && args.transform.cap == 0 && !args.preact;
-  const Matrix preact = same ? args.logits : args.preact, logits = same ? Matrix() : args.logits;
   with_real(p.t, [&](auto t) {
     using T = decltype(t);
     using Acc = acc_t<T>;
@@ -149,8 +146,8 @@ void gemm_lse(const GemmLse& args) {
              coda::GemmNormLse<T, decltype(norm)>{
                  .norm = norm,
                  .transform = transform_of<T>(args.transform),
-                 .logits = logits.as<T>(),
-                 .preact = preact.as<T>(),
+                 .logits = args.logits.as<T>(),
+                 .preact = args.preact.as<T>(),
                  .lse = OnlineLse<Acc>(args.max.as<Acc>(), args.sum.as<Acc>()),
                  .logit_sum = args.logit_sum.as<Acc>(),
                  .target_logit = {index_vector(args.target), pointer<Acc>(args.target_logit), args.first_column}});

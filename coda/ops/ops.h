@@ -198,10 +198,10 @@ struct LogitTransform {
 };
 
 /// z = norm(a b) (M, V), l = transform(z); of each row and tile max and sum of exp(l - max), (M, tiles_n), of one
-/// pitch; optionally the row sums of l (for label smoothing), preact = z and logits = l (M, V). Where z is stored (as
-/// preact, or as logits if transform does nothing), l is that of z as it is stored, rounded to its dtype: so
-/// cross_entropy_backward, which reads it, computes the gradient of this loss. target (M), int32 or
-/// int64: the target's logit goes to target_logit (M); rows whose target is outside of the block are left as they are.
+/// pitch; optionally the row sums of l (for label smoothing), preact = z and logits = l (M, V). Where preact is given,
+/// l is that of z as it is stored there, rounded to its dtype: what cross_entropy_backward makes of preact is then the
+/// gradient of this loss. Of logits alone it would not be: lse is that of more exact ones. target (M), int32 or int64:
+/// the target's logit goes to target_logit (M); rows whose target is outside of the block are left as they are.
 /// `first_column` is the vocabulary index of column 0 where b is a block of the vocabulary.
 struct GemmLse {
   ConstMatrix a, b;

@@ -11,25 +11,26 @@ tiles.py has the numbers of tiles. Comments are those of C++: `norm.rstd` there 
 
 Conventions. Matrices are row-major views with a pitch; M rows are tokens. T is the dtype of the operands `a` and `b`
 (bf16, fp16, fp32 or fp64) and of every matrix and weight vector that is not said to be a statistic; statistics are
-fp32 (fp64 if T is fp64) and partial ones have shape (M, tiles_n(N)) or (tiles_m(M), N). A default-made (absent)
-view means that an optional argument is not given. Inputs that the epilogue reads element by element (residual, saved
-pre-activations, gradients) may be overwritten in place by an output of the same shape; nothing else may overlap.
-Tokens, targets and positions are checked on the CPU. On a device they are not looked at before the kernel runs: one
-that is out of range is skipped there or gives NaN (a target: a loss of NaN and no gradient), and nothing outside of
-the arguments is read or written.
-bf16 below the smallest normal number may be read as 0 by a product, and stored as 0, where the CPU has instructions
-for bf16.
+fp32 (fp64 if T is fp64) and partial ones have shape (M, tiles_n(N)) or (tiles_m(M), N). A view without
+data, such as a default-made one, means that an optional argument is not given. Inputs that the epilogue reads
+element by element (residual, saved pre-activations, gradients) may be overwritten in place by an output of the same
+shape; nothing else may overlap. Tokens, targets and positions are checked on the CPU. On a device they are not
+looked at before the kernel runs: one that is out of range is skipped there or gives NaN (a target: a loss of NaN and
+no gradient), and nothing outside of the arguments is read or written. bf16 below the smallest normal number may be
+read as 0 by a product, and stored as 0, where the CPU has instructions for bf16.
 
 Running. A call on the CPU has ended when it returns; it uses OpenMP's threads (omp_set_num_threads,
 OMP_NUM_THREADS), inside of a parallel region only the caller's. A call on sm90 is enqueued on its stream (null: the
 legacy default stream) and returns: it does not wait, and an error while it runs is CUDA's to tell at the next
 synchronisation. Any number of host threads may call at once, on any streams; the caller's own work on a stream keeps
-its order with the calls. In C and C++ the memory must be of the thread's current device; its primary context is
-used, and must not be reset. Calls can be captured in a CUDA graph. Where one needs memory between its kernels it
-takes it from a stream-ordered pool of the library's own, which keeps what it has: up to 18 MB for a product whose
-last round of tiles is split, up to 32 MB for one of cuBLASLt's, some 256 MB where a program runs unfused behind a
-product (`coda info --explain` tells which), and what a call's own comment says. In a graph such memory is a node, so
-that the graph can be no child graph and no body of a conditional node, and has one executable at a time.
+its order with the calls. No call may come from the destructor of a static object: what a thread keeps is gone then.
+In C and C++ the memory must be of the thread's current device; its primary context is used, and must not be reset.
+Calls can be captured in a CUDA graph. Where one needs memory between its kernels it takes it from a stream-ordered
+pool of the library's own, which keeps what it has: up to 18 MB for a product whose last round of tiles is split, up
+to 32 MB for one of cuBLASLt's, some 256 MB where a program runs unfused behind a product (`coda info --explain`
+tells which), and what a call's own comment says. A call of several kernels asks for it as it goes: where memory
+ends, the first of them may have run. In a graph such memory is a node, so that the graph can be no child graph and
+no body of a conditional node, and has one executable at a time.
 
 Formulas are those of the CODA paper (arXiv 2605.19269) unless said otherwise.
 """
@@ -406,8 +407,10 @@ def gemm_lse(
 ) -> None:
     """
     z = norm(a b) (M, V), l = transform(z); of each row and tile max and sum of exp(l - max), (M, tiles_n), of one
-    pitch; optionally the row sums of l (for label smoothing), preact = z and logits = l (M, V). target (M), int32 or
-    int64: the target's logit goes to target_logit (M); rows whose target is outside of the block are left as they are.
+    pitch; optionally the row sums of l (for label smoothing), preact = z and logits = l (M, V). Where preact is given,
+    l is that of z as it is stored there, rounded to its dtype: what cross_entropy_backward makes of preact is then the
+    gradient of this loss. Of logits alone it would not be: lse is that of more exact ones. target (M), int32 or int64:
+    the target's logit goes to target_logit (M); rows whose target is outside of the block are left as they are.
     `first_column` is the vocabulary index of column 0 where b is a block of the vocabulary.
     """
     coda_torch._library.call(
@@ -504,7 +507,8 @@ def linear_cross_entropy(
 ) -> None:
     """
     Cross-entropy of norm(a b^T) against target: writes lse and loss (M), the latter optional, holds few logits at a
-    time: one tile for each thread or, on Hopper where no fused kernel runs, 256 MiB of them at most. weight (V, K).
+    time: one tile for each thread or, on Hopper where no fused kernel runs, 256 MiB of them at most, and two or, with
+    label smoothing, three partial results, (M, tiles_n(V)) each. weight (V, K).
     """
     coda_torch._library.call(
         torch.ops.coda.linear_cross_entropy.default,
@@ -559,8 +563,8 @@ def linear_cross_entropy_backward(
     is not needed: they contribute nothing). Writes da (M, K) = dz W of dtype T, adds dz^T h to dweight (V, K), fp32 (or
     fp64) or T, optional, and writes the row terms of the norm, sums over the vocabulary as those of NormDot over tiles:
     row_dot (M) = sum of dz z, or of dz (z - norm.c) behind a LayerNorm, which has row_udz (M) = sum of dz norm.u too
-    (both optional). `h` is the operand of the weight gradient: a itself without a norm, the normalised x with one. At
-    most `chunk` columns of dz are held.
+    (both optional). `h` is the operand of the weight gradient: a itself without a norm, the normalised x with one.
+    Holds at most `chunk` columns of dz, da in fp32, and the partial row terms, (M, tiles) each.
     """
     coda_torch._library.call(
         torch.ops.coda.linear_cross_entropy_backward.default,
@@ -1004,7 +1008,8 @@ def embedding_backward(
 ) -> None:
     """
     dtable[token[m]] += dx[m], in an order that depends on the tokens alone; dtable (V, N) is fp32 (or fp64). On sm90
-    rows whose token is not in [0, V) are skipped.
+    rows whose token is not in [0, V) are skipped, and sorting takes some 16 bytes a row and two rows of fp32 for
+    each 32.
     """
     coda_torch._library.call(
         torch.ops.coda.embedding_backward.default,
@@ -1530,7 +1535,9 @@ def block_post_backward(
 ) -> None:
     """
     From each row's loss, which it computes itself (block_post without a head is the forward before it), to the
-    gradients of attended and x. At most `logit_rows` rows of logits are held, of all V columns.
+    gradients of attended and x. At most `logit_rows` rows of logits are held, of all V columns; the gradient of the
+    head is added to once for each so many rows, and rounded each time to its dtype: with many more rows than that it
+    wants to be fp32.
     """
     coda_torch._library.call(
         torch.ops.coda.block_post_backward.default,

@@ -201,7 +201,7 @@ TEST_F(Extremes, StoredLogitsAreThoseOfTheirLogSumExp) {
     int same = 0;  // those with a transform that does nothing
     for (std::uint64_t seed = 460; seed < 480; ++seed) {
       const LossCall call{draw(program_of("gemm_lse"), variant,
-                               {.layout = Layout::nt, .whole_chunks = true, .everything = true, .seed = seed},
+                               {.exact = false, .whole_chunks = true, .everything = true, .seed = seed},
                                {70, 392, 264})};
       const auto at = [&](const char* name) { return static_cast<std::size_t>(call.find(name)); };
       for (const Route route : kRoutes) {

@@ -45,10 +45,8 @@ Call draw_gemm_lse(Draw& d, int variant) {
   const Id target = d.given() ? d.targets(d.n) : kNone;
   const Id preact = d.given() ? d.out("preact", d.n, true) : kNone;
   // What is reduced is what is stored, rounded.
-  const bool same = o.transform.scale == 1 && o.transform.cap == 0;
-  const bool given = d.given(), rounds = preact != kNone || (given && same);
-  const bool exact = o.linear() && !rounds;
-  const Id logits = given ? d.out("logits", d.n, o.linear() && (same || !rounds)) : kNone;
+  const bool rounds = preact != kNone, exact = o.linear() && !rounds;
+  const Id logits = d.given() ? d.out("logits", d.n, exact) : kNone;
   const Id max = d.partial("max", d.n, Fold::max, exact);
   const Id sum = d.partial("sum", d.n, Fold::sum_exp, false);
   d.slot(sum).partner = max;

@@ -291,7 +291,6 @@ FAULTS = [
         "ops/loss.cpp programs_extremes_test",
     ),
     ("coda/programs/loss.h", "tile.as_stored(preact, z)", "z", loss),
-    ("coda/ops/loss.cpp", "same ? args.logits : args.preact", "args.preact", loss),
     ("coda/ops/loss.cpp", 'check_block(check, "chunk", p.m, chunk);', "", "ops/loss.cpp programs_extremes_test"),
     ("coda/programs/residual.h", ("tile.store(h, z * tile.load(weight));", 0), "tile.store(h, z);", linear),
     ("coda/programs/residual.h", ("stat(tile, z);", 1), "stat(tile, z * tile.load(weight));", embedding),

@@ -150,7 +150,7 @@ FAULTS = [
     (FRAGMENT, "  if (!inside) return;\n", "", "embedding"),
     # ---- ports on a tile
     (PORTS, "infinity()) <= abs(max)", "infinity()) < abs(max)", "lse_apply", minus_infinity),
-    (PORTS, "infinity()) <= abs(max)", "infinity()) < abs(max)", "reduce"),
+    (PORTS, "infinity()) <= abs(max)", "infinity()) < abs(max)", "reduce", infinities),
     (TILE, "m2 + delta * (into[0] * share) * delta;", "m2;", "moments"),
     (TILE, "from_words<T, fragment<W>::count>(words, out.v);", "out = f;", "lse", stored_logits),
     (TILE, "from_words<T, fragment<W>::count>(words, out.v);", "out = f;", "lse_apply", stored_logits),

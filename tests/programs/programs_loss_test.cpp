@@ -34,12 +34,11 @@ NormInput draw_norm(Case& c, int option) {
 void at_least_one_logit(Case& c) { c.n = std::max<std::int64_t>(c.n, 1); }
 
 /// The target's logit of rows that have a target; what is in the others is not looked at.
-void expect_target_logit(Case& c, const Targets& targets, const LossOptions& o, const Vec& ref, const Vec& chain,
-                         DType precision) {
+void expect_target_logit(Case& c, const Targets& targets, const LossOptions& o, const Vec& ref, const Vec& chain) {
   Mat got = c.got("target_logit");
   for (std::int64_t m = 0; m < c.m; ++m)
     if (targets[static_cast<std::size_t>(m)] == o.ignore_index) got(m, 0) = ref[static_cast<std::size_t>(m)];
-  EXPECT_EQ(check_close("target_logit", got, column(ref), column(chain), precision), "");
+  EXPECT_EQ(check_close("target_logit", got, column(ref), column(chain), c.stats), "");
 }
 
 TEST(GemmLse, ReducesTheLogitsOfEachTileAndFinalizesThemToTheLoss) {
@@ -73,22 +72,23 @@ TEST(GemmLse, ReducesTheLogitsOfEachTileAndFinalizesThemToTheLoss) {
                        .lse = c.out_vec("lse", c.m, c.stats),
                        .loss = c.out_vec("loss", c.m, c.stats)});
     const auto run = [&](Round r) { return reference::gemm_lse(c.operands(), norm.ref, targets, 256, o, r); };
-    const auto ref = run({}), chain = run(c.round());
+    auto ref = run({}), chain = run(c.round());
     c.expect_linear("preact", ref.z, chain.z);
     c.expect("logits", ref.l, chain.l);
-    // What is stored is what is looked at.
-    const bool rounds = call.preact || (call.logits && o.scale == 1 && o.cap == 0);
-    const auto expect = [&](const char* name, const Mat& r, const Mat& ch) {
-      if (rounds) c.expect_operand_precision(name, r, ch);
-      else c.expect(name, r, ch);
-    };
-    expect("max", ref.partials.max, chain.partials.max);
-    expect("sum", ref.partials.sum_exp, chain.partials.sum_exp);
-    expect("logit_sum", ref.partials.sum, chain.partials.sum);
+    if (call.preact) {  // what is reduced is what is stored
+      const Mat stored = c.got("preact");
+      for (const auto& [f, r] : {std::pair{&ref, Round()}, std::pair{&chain, c.round()}}) {
+        f->partials = reference::lse_partials(reference::logits(stored, o, r), targets, 256, o, r);
+        f->result = reference::lse_finalize(f->partials, targets, c.n, o, r);
+      }
+    }
+    c.expect("max", ref.partials.max, chain.partials.max);
+    c.expect("sum", ref.partials.sum_exp, chain.partials.sum_exp);
+    c.expect("logit_sum", ref.partials.sum, chain.partials.sum);
     c.expect_written("target_logit");
-    expect_target_logit(c, targets, o, ref.partials.target, chain.partials.target, rounds ? c.type : c.stats);
-    expect("lse", reference::column(ref.result.lse), reference::column(chain.result.lse));
-    expect("loss", reference::column(ref.result.loss), reference::column(chain.result.loss));
+    expect_target_logit(c, targets, o, ref.partials.target, chain.partials.target);
+    c.expect("lse", ref.result.lse, chain.result.lse);
+    c.expect("loss", ref.result.loss, chain.result.loss);
   });
 }
 
@@ -139,7 +139,7 @@ TEST(GemmLse, WorksOnBlocksOfTheVocabulary) {
     const auto run = [&](Round r) { return reference::gemm_lse(c.operands(), {}, targets, 256, o, r); };
     const auto ref = run({}), chain = run(c.round());
     for (const char* name : {"max", "sum", "logit_sum", "target_logit"}) c.expect_written(name);
-    expect_target_logit(c, targets, o, ref.partials.target, chain.partials.target, c.stats);
+    expect_target_logit(c, targets, o, ref.partials.target, chain.partials.target);
     c.expect("lse", ref.result.lse, chain.result.lse);
     c.expect("loss", ref.result.loss, chain.result.loss);
     c.finish();
@@ -230,47 +230,43 @@ TEST(CrossEntropyBackward, IsTheGradientOfTheLossAlsoInPlace) {
 /// of a token that is all but certain anything but 1, and its gradient as large as one that is not.
 TEST(CrossEntropyBackward, OfLogitsThatGemmLseStoredIsThatOfTheirLoss) {
   for (const DType t : kTypes) {
-    for (const bool as_logits : {false, true}) {
-      Case c(t, coda::Layout::nt, 40, 520, 64, 1, false, base_seed());
-      SCOPED_TRACE(c.describe() + (as_logits ? ", stored as logits" : ""));
-      c.draw_product();
-      const LossOptions o{};
-      const Mat z = reference::gemm_norm(c.operands(), {});
-      Targets targets(static_cast<std::size_t>(c.m));
-      Vec dloss(static_cast<std::size_t>(c.m), 1.0);
-      for (std::int64_t m = 0; m < c.m; ++m) {  // every other target is the likeliest
-        std::int64_t& target = targets[static_cast<std::size_t>(m)];
-        for (std::int64_t n = 0; n < c.n; ++n) target = m % 2 == 0 && z(m, n) > z(m, target) ? n : target;
-      }
-      const Matrix stored = c.out("stored", c.m, c.n);
-      const auto [max, sum] = c.out_pair("max", "sum", c.m, ops::tiles_n(c.n), c.stats);
-      const Vector lse = c.out_vec("lse", c.m, c.stats);
-      ops::GemmLse forward{.a = c.a, .b = c.b, .max = max, .sum = sum};
-      (as_logits ? forward.logits : forward.preact) = stored;
-      ops::gemm_lse(forward);
-      ops::lse_finalize({.max = max, .sum = sum, .lse = lse});
-      ops::cross_entropy_backward({.preact = stored,
-                                   .target = c.indices(targets, false),
-                                   .lse = lse,
-                                   .dloss = c.vec(dloss, c.stats),
-                                   .dz = c.out("dz", c.m, c.n)});
-      const auto run = [&](Round r) {
-        const auto f = reference::gemm_lse(c.operands(), {}, targets, 256, o, r);
-        return reference::cross_entropy_backward(f.l, f.result.lse, targets, dloss, o, r).dz;
-      };
-      const Mat dz = c.got("dz"), ref = run({}), chain = run(c.round());
-      // Rows of certain tokens have gradients of nothing but what rounding leaves: they are compared by themselves.
-      for (const std::int64_t first : {0, 1}) {
-        double error = 0, bound = 0;
-        for (std::int64_t m = first; m < c.m; m += 2) {
-          for (std::int64_t n = 0; n < c.n; ++n) {
-            error = std::max(error, std::abs(dz(m, n) - ref(m, n)));
-            bound = std::max(bound, std::abs(chain(m, n) - ref(m, n)));
-          }
+    Case c(t, coda::Layout::nt, 40, 520, 64, 1, false, base_seed());
+    SCOPED_TRACE(c.describe());
+    c.draw_product();
+    const LossOptions o{};
+    const Mat z = reference::gemm_norm(c.operands(), {});
+    Targets targets(static_cast<std::size_t>(c.m));
+    Vec dloss(static_cast<std::size_t>(c.m), 1.0);
+    for (std::int64_t m = 0; m < c.m; ++m) {  // every other target is the likeliest
+      std::int64_t& target = targets[static_cast<std::size_t>(m)];
+      for (std::int64_t n = 0; n < c.n; ++n) target = m % 2 == 0 && z(m, n) > z(m, target) ? n : target;
+    }
+    const Matrix stored = c.out("stored", c.m, c.n);
+    const auto [max, sum] = c.out_pair("max", "sum", c.m, ops::tiles_n(c.n), c.stats);
+    const Vector lse = c.out_vec("lse", c.m, c.stats);
+    ops::gemm_lse({.a = c.a, .b = c.b, .preact = stored, .max = max, .sum = sum});
+    ops::lse_finalize({.max = max, .sum = sum, .lse = lse});
+    ops::cross_entropy_backward({.preact = stored,
+                                 .target = c.indices(targets, false),
+                                 .lse = lse,
+                                 .dloss = c.vec(dloss, c.stats),
+                                 .dz = c.out("dz", c.m, c.n)});
+    const auto run = [&](Round r) {
+      const auto f = reference::gemm_lse(c.operands(), {}, targets, 256, o, r);
+      return reference::cross_entropy_backward(f.l, f.result.lse, targets, dloss, o, r).dz;
+    };
+    const Mat dz = c.got("dz"), ref = run({}), chain = run(c.round());
+    // Rows of certain tokens have gradients of nothing but what rounding leaves: they are compared by themselves.
+    for (const std::int64_t first : {0, 1}) {
+      double error = 0, bound = 0;
+      for (std::int64_t m = first; m < c.m; m += 2) {
+        for (std::int64_t n = 0; n < c.n; ++n) {
+          error = std::max(error, std::abs(dz(m, n) - ref(m, n)));
+          bound = std::max(bound, std::abs(chain(m, n) - ref(m, n)));
         }
-        EXPECT_TRUE(error <= 2 * bound + 1e-5)
-            << (first == 0 ? "certain" : "other") << " rows: " << error << ", " << bound;
       }
+      EXPECT_TRUE(error <= 2 * bound + 1e-5)
+          << (first == 0 ? "certain" : "other") << " rows: " << error << ", " << bound;
     }
   }
 }

@@ -106,7 +106,7 @@ void run_lse(const Arguments& x, Layout layout, void* stream, bool keep) {
                  .layout = layout,
                  .norm = {.rstd = x.rstd},
                  .target = x.target,
-                 .logits = keep ? x.out : Matrix(),
+                 .preact = keep ? x.out : Matrix(),
                  .max = x.partial[0],
                  .sum = x.partial[1],
                  .target_logit = x.target_logit,
