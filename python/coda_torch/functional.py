@@ -468,6 +468,8 @@ def _block_post_backward(attended, weights, head, target, function, options, log
     x_mid, rstd_mid, preact, x_last, rstd_last, h = kept
     gradients = _gradients(weights, needed[2:6])
     head_gradients = _gradients(head, needed[6:8])
+    if head_gradients[1] is not None and logit_rows > 0:  # it is added to, and rounded, once for each so many rows
+        head_gradients[1] = head_gradients[1].to(_stat(head[1].dtype))
     dattended, dx = torch.empty_like(attended), torch.empty_like(x_mid)
     loss = torch.empty_like(dloss)
     ops.block_post_backward(
@@ -600,7 +602,8 @@ def block_post(
 
     The gradients of a mean or a sum are computed together with it (but for fp16, whose loss may be scaled afterwards, so
     that they would not fit) and handed out once: retain_graph is for reduction "none", whose backward computes the logits
-    again. At most `logit_rows` rows of logits are held, with 0 as many as fill 2 GiB on a GPU and 512 MiB on the CPU.
+    again. At most `logit_rows` rows of logits are held, with 0 as many as fill 2 GiB on a GPU and 512 MiB on the CPU; with
+    a number the head's gradient is added up in fp32.
     """
     _check_reduction("block_post", reduction)
     _given("block_post", attended=attended, x=x, weights_gate_up=weights[2], head_head=head[1], target=target)

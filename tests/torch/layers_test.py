@@ -163,6 +163,15 @@ class InFp64(unittest.TestCase):
     def test_few_rows_of_logits_at_a_time(self):
         self.compare(Case(torch.float64, "cpu"), plain_options={}, logit_rows=10)
 
+    def test_the_heads_gradient_of_few_rows_at_a_time_is_rounded_once(self):
+        found = []
+        for logit_rows in (0, 8):
+            case = Case(torch.bfloat16, "cpu", tokens=(2048,), vocabulary=8)
+            case.target.fill_(3)  # so that all of a sum has one sign
+            case.loss(ours, logit_rows=logit_rows).backward()
+            found.append(case.head[1].grad.double())
+        self.assertLessEqual(difference(found[1], found[0]), 2e-3)
+
     def test_shapes(self):
         for options in (
             {"qk_norm": True},
