@@ -48,7 +48,7 @@ template <class Integer>
 CLI::Validator whole_number(Integer least, Integer most) {
   const auto check = [least, most](std::string& text) {
     Integer x{};
-    const std::string problem = problem_of(text, x, least, most);
+    std::string problem = problem_of(text, x, least, most);
     if (problem.empty()) text = fmt::to_string(x);
     return problem;
   };
