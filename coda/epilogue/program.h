@@ -85,10 +85,6 @@ CODA_FN constexpr void for_each_member(T& t, F&& f) {
   }
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// Classes with a constructor that are values, not structs whose ports nobody would find.
 template <class T>
 inline constexpr bool kIsOption = std::is_same_v<T, bf16> || std::is_same_v<T, fp16> || std::is_same_v<T, IndexVector>;
