@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the interface for C, coda/c/{ops,layer}.{h,cpp}, from the declarations in coda/ops/{ops,layer}.h.
+"""Writes the interface for C, coda/c/{ops,layer}.{h,cpp}, from the declarations in coda/ops/{ops,layer}.h; and what
+tests of all its calls need to know of it, tests/c/members.h.
 
 A struct of C has the members of the one of C++ in the same order, so that it is copied as it lies in memory; each of the
 files for C++ that are written here checks every member's place when it is compiled. Comments are those of C++.
@@ -272,6 +273,23 @@ def source(which: str, items: list[Item], names: Names) -> str:
     return "\n".join([*lines, "}", ""])
 
 
+def members(files: dict[str, list[Item]], names: Names) -> str:
+    """A header for tests: for_each_call, and for_each_member of each struct."""
+    lines = ["// The calls of the interface for C and the members of its structs. Made by scripts/c_api.py."]
+    lines += ["#pragma once", "", '#include "coda/c/coda.h"', "", "namespace coda::test {", ""]
+    everything = [item for items in files.values() for item in items]
+    lines.append("/// f(operation, what makes its arguments' defaults, the call).")
+    lines.append("template <class F> void for_each_call(F&& f) {")
+    calls = [item.name for item in everything if item.name in names.arguments.values()]
+    lines += [f'f("{name}", coda_{name}_defaults, coda_{name});' for name in calls]
+    lines += ["}", "", "/// f(member), in their order."]
+    for item in everything:
+        if item.kind == "struct":
+            listed = ", ".join(f"f(x.{m.name})" for row in item.members if not isinstance(row, str) for m in row)
+            lines.append(f"template <class F> void for_each_member({names.of(item.name)}& x, F&& f) {{ {listed}; }}")
+    return "\n".join([*lines, "", "}  // namespace coda::test", ""])
+
+
 def files() -> dict[pathlib.Path, str]:
     """Path in the repository: what it should hold, but for its layout."""
     parsed = {which: parse((ROOT / f"coda/ops/{which}.h").read_text()) for which in ("ops", "layer")}
@@ -280,6 +298,7 @@ def files() -> dict[pathlib.Path, str]:
     for which, items in parsed.items():
         made[pathlib.Path(f"coda/c/{which}.h")] = header(which, items, names)
         made[pathlib.Path(f"coda/c/{which}.cpp")] = source(which, items, names)
+    made[pathlib.Path("tests/c/members.h")] = members(parsed, names)
     return made
 
 

@@ -2,11 +2,15 @@
 // that names operation, argument, what was expected and what came, with every output as it was before.
 #pragma once
 
+#include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "coda/c/core.h"
 #include "tests/programs/harness.h"
+#include "tests/support/any_call.h"
 
 namespace coda::test {
 
@@ -36,6 +40,7 @@ class BadCalls {
     const Call call = make_(c);
     EXPECT_NO_THROW(run_(call)) << operation << ": the call that the bad ones are made of";
     add("on.backend", "expected", [](Call& x) { x.on.backend = static_cast<ops::Backend>(9); });
+    spoil_at_random(call);
   }
 
   /// What can be wrong with any matrix; `fixed` says that its shape is prescribed by other arguments.
@@ -113,6 +118,21 @@ class BadCalls {
 
  private:
   static Case fresh() { return Case(DType::bf16, coda::Layout::nt, 4, 8, 6, 1, true, base_seed()); }
+  /// Calls that nobody thought of; and, where CODA_FUZZ_SEEDS names a folder, what a fuzzer begins with.
+  void spoil_at_random(const Call& call) {
+    constexpr std::int64_t kCalls = 1000;
+    const std::vector<std::uint8_t> bytes = bytes_of_call(operation_, &call, sizeof call);
+    ASSERT_FALSE(bytes.empty()) << operation_ << ": expected a call of the interface for C";
+    EXPECT_TRUE(run_any_call(bytes).succeeded) << operation_ << ": " << coda_last_error();
+    const Mutations mutations = run_mutations(bytes, kCalls, base_seed());
+    EXPECT_EQ(mutations.broken, "") << "seed " << base_seed();
+    EXPECT_GT(mutations.ran, kCalls / 4) << operation_;
+    EXPECT_GT(mutations.succeeded, kCalls / 20) << operation_;
+    if (const char* folder = std::getenv("CODA_FUZZ_SEEDS")) {
+      std::ofstream(std::string(folder) + "/" + operation_, std::ios::binary)
+          .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    }
+  }
   static void shift(void*& p, std::int64_t bytes) { p = static_cast<std::byte*>(p) + bytes; }
   static void shift(const void*& p, std::int64_t bytes) { p = static_cast<const std::byte*>(p) + bytes; }
 
