@@ -85,9 +85,15 @@ CODA_FN constexpr void for_each_member(T& t, F&& f) {
   }
 }
 
-/// Classes with a constructor that are values, not structs whose ports nobody would find.
+/// A member that is neither a port nor a struct of such. One class for each type: its message comes once.
 template <class T>
-inline constexpr bool kIsOption = std::is_same_v<T, bf16> || std::is_same_v<T, fp16> || std::is_same_v<T, IndexVector>;
+struct Option {
+  /// Those with a constructor that are values, not structs whose ports nobody would find.
+  static constexpr bool kIsValue = std::is_same_v<T, bf16> || std::is_same_v<T, fp16> || std::is_same_v<T, IndexVector>;
+  static_assert(!std::is_class_v<T> || std::is_empty_v<T> || kIsValue,
+                "coda: a member of a program is a port, a struct of such without a constructor, or a plain option");
+  static constexpr bool checked = true;
+};
 
 }  // namespace detail
 
@@ -100,8 +106,7 @@ CODA_FN constexpr void for_each_port(P& program, F&& f) {
   } else if constexpr (std::is_aggregate_v<T> && std::is_class_v<T>) {
     detail::for_each_member(program, [&](auto& member) { for_each_port(member, f); });
   } else {
-    static_assert(!std::is_class_v<T> || std::is_empty_v<T> || detail::kIsOption<T>,
-                  "coda: a member of a program is a port, a struct of such without a constructor, or a plain option");
+    static_assert(detail::Option<T>::checked);
   }
 }
 
