@@ -7,13 +7,14 @@ SHELL := /bin/bash
 JOBS ?= $(shell env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
 VENV := .deps/venv/bin
 CUDA_MINUTES ?= 60
+FUZZ_SECONDS ?= 60
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 export PATH := $(PATH):/usr/local/cuda/bin:$(CURDIR)/.deps/cutlass/nvidia/cu13/bin
 
 SOURCES = $(shell find coda tests examples -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 build = cmake --preset $(1) && cmake --build --preset $(1) -j $(JOBS)
 
-.PHONY: help setup setup-test demo test test-cpu test-asan test-mutation test-cuda-compile test-hf bench format format-check lint gpu-build gpu-test gpu-bench bindings plots clean
+.PHONY: help setup setup-test demo test test-cpu test-asan test-tsan test-fuzz test-mutation test-cuda-compile test-hf bench format format-check lint gpu-build gpu-test gpu-bench bindings plots clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-18s %s\n", $$1, $$2}'
@@ -41,6 +42,16 @@ test-mutation: setup-test  ## Seed faults into the library, one at a time: the t
 test-asan: setup-test  ## The tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(call build,asan)
 	ctest --preset asan
+
+test-tsan: setup  ## The tests under ThreadSanitizer, which knows OpenMP's threads by LLVM's archer
+	@scripts/setup.sh clang
+	@$(call build,tsan)
+	ctest --preset tsan
+
+test-fuzz: setup  ## Random calls of the interface for C by libFuzzer, under sanitizers (FUZZ_SECONDS=60)
+	@scripts/setup.sh clang
+	@$(call build,fuzz)
+	@JOBS=$(JOBS) scripts/fuzz.sh $(FUZZ_SECONDS)
 
 test-hf: setup-test  ## Only the comparison with the real `transformers`
 	@$(call build,cpu)

@@ -174,7 +174,7 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
         held = f"{r['bytes_saved'] / 2**20:.0f}"
         if "bytes_saved_unfused" in r:
             held += f" ({r['bytes_saved_unfused'] / 2**20:.0f})"
-        compiled = f"{other['gemms_ms'] / other['torch.compile']:.2f}" if other and "torch.compile" in other else ""
+        compiled = f"{other['torch.compile']:.2f} ({other['gemms_ms']:.2f})" if other and "torch.compile" in other else ""
         rows.append(
             [
                 f"{r['hidden']} / {r['ffn']}",
@@ -196,10 +196,17 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
         "products, ms",
         "products / layer",
         *(["alone"] if alone else []),
-        "products / torch.compile's layer",
+        "torch.compile's layer, ms (products beside it)",
         "MiB held for the backward (unfused)",
     ]
     lines += image("layer", "A layer against its products") + table(head, rows) + [""]
+    if by:
+        of = peers.get("layer_run", peers)
+        where = f"commit {of['commit']}, torch {of['torch']}, {of['date']}" if "commit" in of else of["date"]
+        lines += wrapped(
+            f"torch.compile's layer: a run of its own ({where}), beside products that were timed in it; its backward is "
+            "forward and backward less the forward."
+        )
     few = [r for r in run["records"] if r["tokens"] != MODEL_ROWS and r["pass"] == "forward"]
     if few:
         tokens, ratios = (", ".join(x) for x in ([str(r["tokens"]) for r in few], [f"{r['ratio']:.2f}" for r in few]))

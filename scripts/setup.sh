@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a bare Debian 12 or 13 lacks: Debian packages for the C++ side, PyPI packages into .deps/.
-# usage: scripts/setup.sh [build] [python] [cuda] [lint] [hf]     (default: build python cuda)
+# usage: scripts/setup.sh [build] [python] [cuda] [lint] [clang] [hf]     (default: build python cuda)
 # Safe to run again: what is there already costs a fraction of a second.
 set -euo pipefail
 CDPATH="" cd "$(dirname "$0")/.."
@@ -14,6 +14,7 @@ readonly build_packages=(
 )
 readonly python_packages=(python3 python3-venv ca-certificates)
 readonly lint_packages=(clang-tidy libomp-dev shellcheck) # clang has no omp.h of its own
+readonly clang_packages=(clang libclang-rt-dev libomp-dev) # with ThreadSanitizer, libFuzzer and OpenMP
 
 say() { echo "setup: $*" >&2; }
 fail() {
@@ -119,7 +120,8 @@ hf() {
 main() {
   local part
   for part in "$@"; do
-    [[ $part =~ ^(build|python|cuda|lint|hf)$ ]] || fail "unknown part '$part'; expected build, python, cuda, lint or hf"
+    [[ $part =~ ^(build|python|cuda|lint|clang|hf)$ ]] ||
+      fail "unknown part '$part'; expected build, python, cuda, lint, clang or hf"
   done
   mkdir -p .deps
   exec 9>.deps/lock
@@ -128,6 +130,7 @@ main() {
     case $part in
       build) debian "${build_packages[@]}" ;;
       lint) debian "${lint_packages[@]}" ;;
+      clang) debian "${clang_packages[@]}" ;;
       *) "$part" ;;
     esac
   done

@@ -66,9 +66,9 @@ Id Draw::indices(const char* name, const std::vector<std::int64_t>& values) {
   return input({.name = name, .kind = Kind::fixed, .fixed = type, .packed = true, .by_row = true},
                reference::column(Vec(values.begin(), values.end())));
 }
-Id Draw::targets(std::int64_t classes) {
-  if (classes == 0) return indices("target", std::vector<std::int64_t>(static_cast<std::size_t>(m), -100));
-  return indices("target", random_targets(random, m, classes, 5));
+Id Draw::targets(std::int64_t classes, std::int64_t ignore_index) {
+  if (classes == 0) return indices("target", std::vector<std::int64_t>(static_cast<std::size_t>(m), ignore_index));
+  return indices("target", random_targets(random, m, classes, 5, ignore_index));
 }
 
 Id Draw::output(Slot s) {

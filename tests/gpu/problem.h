@@ -148,7 +148,7 @@ class Draw {
   /// Positive: powers of two, or around `size`.
   Id factors(const char* name, std::int64_t count, Kind kind, double size, bool by_row);
   Id indices(const char* name, const std::vector<std::int64_t>& values);
-  Id targets(std::int64_t classes);
+  Id targets(std::int64_t classes, std::int64_t ignore_index = -100);
 
   // ---- outputs
 

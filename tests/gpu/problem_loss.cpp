@@ -18,6 +18,8 @@ LossOptions draw_loss_options(Draw& d) {
   if (d.random.integer(0, 2) == 0) o.transform.cap = 8;
   if (d.random.integer(0, 2) == 0 && d.n > 0) o.loss.label_smoothing = 0.125;
   if (d.random.integer(0, 2) == 0) o.loss.z_loss = 0.001;
+  // May be a class. Tests that ask for everything set targets of their own to -100.
+  if (!d.options.everything && d.random.integer(0, 2) == 0) o.loss.ignore_index = d.random.integer(-1, d.n - 1);
   return o;
 }
 
@@ -42,7 +44,7 @@ Call draw_gemm_lse(Draw& d, int variant) {
   const auto p = d.product();
   const auto norm = variant == 0 ? d.rms() : d.layernorm();
   const LossOptions o = draw_loss_options(d);
-  const Id target = d.given() ? d.targets(d.n) : kNone;
+  const Id target = d.given() ? d.targets(d.n, o.loss.ignore_index) : kNone;
   const Id preact = d.given() ? d.out("preact", d.n, true) : kNone;
   // What is reduced is what is stored, rounded.
   const bool rounds = preact != kNone, exact = o.linear() && !rounds;
@@ -73,6 +75,7 @@ Call draw_gemm_lse(Draw& d, int variant) {
                    .norm = norm.bind(x),
                    .transform = o.transform,
                    .target = x[target],
+                   .ignore_index = o.loss.ignore_index,
                    .preact = x[preact],
                    .logits = x[logits],
                    .max = x[max],
@@ -97,7 +100,7 @@ Call draw_linear_cross_entropy(Draw& d, int variant) {
   const auto p = d.product();
   const auto norm = variant == 0 ? d.rms() : d.layernorm();
   const LossOptions o = draw_loss_options(d);
-  const Id target = d.targets(d.n);
+  const Id target = d.targets(d.n, o.loss.ignore_index);
   const Id lse = d.row_statistic("lse", false), loss = d.row_statistic("loss", false);
   d.slot(lse).magnitude = loss_magnitude(lse, logit_bound(d), 0);
   d.slot(loss).magnitude = loss_magnitude(lse, logit_bound(d), o.loss.z_loss);
@@ -121,7 +124,7 @@ Call draw_linear_cross_entropy_backward(Draw& d, int variant) {
   const auto norm = variant == 2 ? d.layernorm() : d.rms();
   const LossOptions o = draw_loss_options(d);
   const Id h = d.matrix("h", d.k);
-  const Id target = d.targets(d.n);
+  const Id target = d.targets(d.n, o.loss.ignore_index);
   const Id dloss = d.factors("dloss", d.m, Kind::statistic, 1, true);
   const Id lse = d.row_statistic("lse", false);
   d.slot(lse).magnitude = loss_magnitude(lse, logit_bound(d), 0);
@@ -172,7 +175,7 @@ Call draw_cross_entropy_backward(Draw& d, int variant) {
   const LossOptions o = draw_loss_options(d);
   const Id preact = d.matrix("preact", d.n);
   const Mat z = d.values(preact);
-  const Id target = d.targets(d.n);
+  const Id target = d.targets(d.n, o.loss.ignore_index);
   const Id dloss = d.factors("dloss", d.m, Kind::statistic, 1, true);
   Vec sums(static_cast<std::size_t>(d.m));
   for (std::int64_t i = 0; i < d.m; ++i) {

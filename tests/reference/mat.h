@@ -148,7 +148,8 @@ namespace detail {
 
 /// z += x y. Of a long product under sanitizers their checks of each element are most of the time.
 template <class Acc>
-[[gnu::no_sanitize("address", "undefined")]] void add_scaled(Acc* z, Acc x, const double* y, std::int64_t n) {
+__attribute__((no_sanitize("address", "undefined", "thread"))) void add_scaled(Acc* z, Acc x, const double* y,
+                                                                               std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) z[i] += x * static_cast<Acc>(y[i]);
 }
 
