@@ -370,6 +370,9 @@ FAULTS = [
     (LAYER_CHECK, "if (m.cols < 1)", "if (m.cols < 0)", layer_check),
     (LAYER_CHECK, "(m.rows <= 1 || outputs.pitch == m.pitch)", "true", layer_check),
     (LAYER_CHECK, "gradient(k_norm, g.k_norm, w.k_norm);", "", layer_check),
+    (LAYER_CHECK, "check_.operand(name, v);", "", layer_check),
+    (LAYER_CHECK, ("check_.operand(name, w);", 1), "", layer_check),
+    (LAYER_CHECK, ("check_.output(name, g);", 1), "", layer_check),
     (
         LAYER_CHECK,
         'check_.output("workspace", Vector(workspace.data(), DType::bf16, std::ssize(workspace) / 2));',

@@ -133,6 +133,8 @@ void add_block_gradients(BadCalls<Call>& bad) {
   bad.overlap("dx", AT(dx), AT(x_mid), 0).overlap("dpreact", AT(dpreact), AT(preact));
   bad.overlap("dattended", AT(dattended), AT(attended), 0);
   bad.overlap("gradients.down", AT(gradients.down), AT(weights.down), 0);
+  bad.overlap("gradients.post_norm", AT(gradients.post_norm), AT(weights.post_norm), 0);
+  bad.overlap("gradients.post_norm", AT(gradients.post_norm), AT(rstd_mid), 0);
 }
 ops::BlockGradients block_gradients(Case& c) {
   return {.out = c.out("gradients.out", 8, kAttended, DType::fp32),
