@@ -278,6 +278,12 @@ FAULTS = [
     # ---- programs
     ("coda/programs/gemm.h", "if (beta != 0) z = z + tile.load(c) * beta;", "z = z + tile.load(c) * beta;", linear),
     (
+        "coda/ops/gemm.cpp",
+        "static_cast<acc_t<T>>(args.alpha)",
+        "static_cast<acc_t<T>>(T(static_cast<acc_t<T>>(args.alpha)))",
+        linear,
+    ),
+    (
         "coda/programs/norm.h",
         "(acc - tile.load(mean) * tile.load(u)) * tile.load(rstd) + tile.load(c)",
         "(acc - tile.load(mean)) * tile.load(rstd) + tile.load(c)",
@@ -379,6 +385,7 @@ FAULTS = [
         "",
         layer_check,
     ),
+    ("coda/ops/gemm.cpp", "args.beta == 0 || args.c", "args.beta != 1 || args.c", "ops/gemm.cpp bad_input_test"),
     # ---- the optimiser
     ("coda/ops/optimizer.cpp", "args.beta == 0 ? 0 : *out", "args.beta * *out", "ops/optimizer.cpp optimizer_test"),
     (KERNELS, "|| bits % 2 == 1", "", "backend/cpu/kernels.cpp optimizer_test"),

@@ -47,6 +47,7 @@ TEST(BadInput, OfGemmIsNamed) {
   });
   add_product(bad), add_layout(bad);
   bad.add("c", "got none", [](auto& x) { x.c.data = nullptr; });
+  bad.add("c", "got none", [](auto& x) { x.c.data = nullptr, x.beta = 0.25; });
   bad.matrix("c", AT(c), false)
       .matrix("out", AT(out), true)
       .matrix("preact", AT(preact), false)

@@ -75,6 +75,24 @@ TEST(Gemm, DoesNotReadCWhereBetaIsZero) {
   c.expect_linear("out", ref, ref);
 }
 
+TEST(Gemm, DoesNotRoundAlphaAndBetaToTheOperands) {
+  for (const DType type : {DType::bf16, DType::fp16}) {
+    Case c(type, coda::Layout::nt, 9, 20, 8, 1, true, base_seed());
+    SCOPED_TRACE(c.describe());
+    c.draw_product();
+    const Mat values = c.draw(c.m, c.n);
+    const reference::GemmOptions o{.alpha = 0.3, .beta = 0.7, .c = &values};
+    ops::gemm({.a = c.a,
+               .b = c.b,
+               .alpha = o.alpha,
+               .beta = o.beta,
+               .c = c.in(values, DType::fp32),
+               .out = c.out("out", c.m, c.n, DType::fp32)});
+    c.expect("out", reference::gemm(c.operands(), o).y, reference::gemm(c.operands(), o, Round::to(DType::fp32)).y);
+    c.finish();
+  }
+}
+
 enum class Stats { none, sum_sq, moments };
 
 /// The optional outputs of the residual stream and their comparison, for the product and the embedding.
