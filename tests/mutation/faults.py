@@ -373,6 +373,7 @@ FAULTS = [
     (CHECK, "shift < a.width ||", "shift <= a.width ||", check),
     (CHECK, "m.rows > 1 ? m.pitch : m.cols", "m.pitch", check),
     (CHECK, "!m || m.rows <= 0 || m.cols <= 0", "!m", check),
+    (CHECK, "eps >= 0 && std", "eps > 0 && std", "ops/check.cpp bad_input_test"),
     (LAYER_CHECK, "if (m.cols < 1)", "if (m.cols < 0)", layer_check),
     (LAYER_CHECK, "(m.rows <= 1 || outputs.pitch == m.pitch)", "true", layer_check),
     (LAYER_CHECK, "gradient(k_norm, g.k_norm, w.k_norm);", "", layer_check),

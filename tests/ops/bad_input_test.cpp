@@ -120,6 +120,15 @@ TEST(Input, OfEmptyViewsWithoutMemoryIsNotOneThatWasForgotten) {
   EXPECT_EQ(norm, 0);
 }
 
+TEST(Input, OfAnEpsOfZeroIsTaken) {
+  const float sum_sq[] = {4, 16};
+  float rstd[2] = {};
+  ops::rms_finalize(
+      {.sum_sq = MatrixOf<const float>(sum_sq, 2, 1), .n = 1, .eps = 0, .rstd = VectorOf<float>(rstd, 2)});
+  EXPECT_EQ(rstd[0], 0.5F);
+  EXPECT_EQ(rstd[1], 0.25F);
+}
+
 TEST(BadInput, OfGemmNormIsNamed) {
   BadCalls<ops::GemmNorm> bad("gemm_norm", ops::gemm_norm, [](Case& c) {
     auto call = product_call<ops::GemmNorm>(c);
