@@ -58,6 +58,8 @@ data = "nn/data.cpp text_data_test"
 adamw = "nn/adamw.cpp adamw_test"
 safetensors = "nn/safetensors.cpp safetensors_test"
 sampling = "nn/sample.cpp sample_test"
+model = "nn/model.cpp model_test"
+blocks = "nn/blocks.cpp model_test"
 schedule = "schedule_test"
 
 FAULTS = [
@@ -402,6 +404,10 @@ FAULTS = [
     (SAMPLE, "std::min(options.top_k, size)", "options.top_k", sampling),
     (SAMPLE, " - logit(order[0])", "", sampling),
     ("coda/nn/config.cpp", "qwen3 ? 128 : ", "", "nn/config.cpp model_config_test"),
+    ("coda/nn/model.cpp", "rotary_table(all_.rotary, config_.rope_theta)", "rotary_table(all_.rotary, 1e4)", model),
+    ("coda/nn/model.cpp", "(activations_.rotary, config_.rope_theta)", "(activations_.rotary, 1e4)", model),
+    ("coda/nn/blocks.cpp", (".eps = config_.norm_eps,", 0), "", blocks),
+    ("coda/nn/blocks.cpp", (".eps = config_.norm_eps,", 1), "", blocks),
     (
         "coda/nn/generate.cpp",
         "static_cast<std::int64_t>(text.size()));",

@@ -22,6 +22,8 @@ inline nn::ModelConfig tiny_config(bool qk_norm, bool tied, std::int64_t kv_head
   config.kv_heads = kv_heads;
   config.head_dim = 6;
   config.max_positions = 64;
+  config.rope_theta = 300;  // neither is the default of anything
+  config.norm_eps = 0.004;
   config.tied_embeddings = tied;
   config.qk_norm = qk_norm;
   config.dtype = DType::fp64;
