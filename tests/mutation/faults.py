@@ -399,8 +399,10 @@ FAULTS = [
     (ATTENTION, "if (error) std::rethrow_exception(error);", "", attention),
     (DATA, "(tokens - 1) / seq", "tokens / seq", data),
     (DATA, "round << 32 | right", "right", data),
+    (DATA, "max() / options_.batch - 1", "max() / options_.batch", data),
     (SAFETENSORS, "length > kMaxHeader || ", "", safetensors),
     (SAFETENSORS, "entry->begin != end", "entry->begin > end", safetensors),
+    (SAFETENSORS, "(text.size() + 7) / 8 * 8", "(text.size() + 3) / 4 * 4", safetensors),
     (SAMPLE, "std::min(options.top_k, size)", "options.top_k", sampling),
     (SAMPLE, " - logit(order[0])", "", sampling),
     ("coda/nn/config.cpp", "qwen3 ? 128 : ", "", "nn/config.cpp model_config_test"),
@@ -415,6 +417,12 @@ FAULTS = [
         "nn/generate.cpp model_test",
     ),
     ("coda/nn/trainer.cpp", '  visit("warmup", o.warmup);\n', "", "nn/trainer.cpp trainer_test"),
+    (
+        "coda/nn/trainer.cpp",
+        '{"loss", s.loss}',
+        '{"loss", s.loss * options_.accumulation}',
+        "nn/trainer.cpp trainer_test",
+    ),
     (
         "coda/ops/rope.cpp",
         "position[i] < 0 || position[i] >= h.table.rows",

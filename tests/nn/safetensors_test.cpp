@@ -79,6 +79,15 @@ TEST(Safetensors, WritesTheLayoutOfTheFormat) {
   EXPECT_EQ(text.size(), 8 + length + 6);
 }
 
+TEST(Safetensors, DataBeginAtAMultipleOf8BytesHoweverLongTheHeader) {
+  Scratch scratch;
+  for (std::size_t more = 0; more < 8; ++more) {
+    const std::string name(1 + more, 'a');
+    write_safetensors(scratch / "f", {tensor(name, DType::fp64, {2}, 1)}, {});
+    EXPECT_EQ(SafetensorsFile(scratch / "f").entry(name).begin % 8, 0u) << name;
+  }
+}
+
 TEST(Safetensors, UnknownNamesAndWrongSizesAreRefused) {
   Scratch scratch;
   write_safetensors(scratch / "f", {tensor("a", DType::fp32, {2}, 2)}, {});

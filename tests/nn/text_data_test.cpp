@@ -124,6 +124,9 @@ TEST(TextData, TheShortestTextIsOneSequenceAndOneByte) {
   expect_error(Status::invalid_argument, [&] { data.next_batch(-1); }, "step", "got -1");
   constexpr std::int64_t kLast = std::numeric_limits<std::int64_t>::max();
   expect_error(Status::invalid_argument, [&] { data.next_batch(kLast); }, "step", "got 9223372036854775807");
+  // The last whose rows all have a number.
+  EXPECT_EQ(data.next_batch(kLast / 2 - 1).inputs, data.next_batch(0).inputs);
+  expect_error(Status::invalid_argument, [&] { data.next_batch(kLast / 2); }, "step", "got 4611686018427387903");
 }
 
 TEST(TextData, ReadsBytesAboveAsciiAsUnsigned) {

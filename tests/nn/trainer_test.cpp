@@ -150,6 +150,15 @@ TEST(Training, AccumulationEqualsALargerBatch) {
   }
 }
 
+TEST(Training, TheLogTellsTheMeanLossOfAllPartsOfAStep) {
+  const Scratch scratch;
+  TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 2, DType::fp64);
+  options.batch = 2, options.accumulation = 2;
+  const double first = Trainer(options).step().loss;
+  Trainer(options).run(quiet(scratch / "out"));
+  EXPECT_EQ(log_of(scratch / "out").at(0)["loss"], first);
+}
+
 TEST(Training, OptionsComeBackFromACheckpoint) {
   TrainOptions o = small_run("text.txt", 11);
   o.accumulation = 3, o.warmup = 6, o.validate_every = 7;
