@@ -22,6 +22,7 @@ PACK = "coda/backend/cpu/pack.h"
 KERNELS = "coda/backend/cpu/kernels.cpp"
 LAYER = "coda/ops/layer.cpp"
 MEMORY = "coda/ops/layer_memory.cpp"
+LOSS = "coda/ops/loss.cpp"
 CHECK = "coda/ops/check.cpp"
 LAYER_CHECK = "coda/ops/layer_check.cpp"
 ATTENTION = "coda/nn/attention.cpp"
@@ -52,6 +53,7 @@ kernels_loss = "backend/cpu/kernels.cpp programs_loss_test"
 layer = "ops/layer.cpp layer_test"
 memory = "ops/layer_memory.cpp layer_test"
 check = "ops/check.cpp bad_input_backward_test"
+loss_check = "ops/loss.cpp bad_input_backward_test"
 layer_check = "ops/layer_check.cpp bad_input_layer_test"
 attention = "nn/attention.cpp attention_test"
 data = "nn/data.cpp text_data_test"
@@ -369,6 +371,15 @@ FAULTS = [
     (LAYER, "std::max<std::int64_t>(vocabulary, 1)", "vocabulary", layer),
     (LAYER_CHECK, "shape_.logit_rows = rows;", "", "ops/layer_check.cpp layer_test"),
     # ---- what a call refuses, and what it must not
+    (LOSS, "(ratio == 0 && cap != 0 && scale != 0)", "(ratio == 0 && cap != 0)", loss_check),
+    (LOSS, "scalar_in(stats, 2 * o.z_loss)", "scalar_in(stats, o.z_loss)", loss_check),
+    (LOSS, "args.loss && args.options.label_smoothing != 0", "args.options.label_smoothing != 0", loss_check),
+    (LOSS, 'check.indices("target", args.target, m);', "", loss_check),
+    (LOSS, 'check.operand("target", args.target);', "", loss_check),
+    (LOSS, 'check.operand("sum", args.sum);', "", loss_check),
+    (LOSS, 'check.operand("logit_sum", args.logit_sum);', ";", loss_check),
+    (LOSS, 'check.optional_vector("row_udz", args.row_udz, p.m, p.stats);', "", loss_check),
+    (LOSS, 'check.output("row_udz", args.row_udz);', "", loss_check),
     (CHECK, "width == other.width && ", "", check),
     (CHECK, "dtype == other.dtype &&\n", "\n", check),
     (CHECK, "         pitch == other.pitch;", "true;", check),

@@ -28,6 +28,7 @@ void add_options(BadCalls<Call>& bad) {
   bad.add("options.label_smoothing", "got nan", [](Call& x) { x.options.label_smoothing = std::nan(""); });
   bad.add("options.z_loss", "got -2", [](Call& x) { x.options.z_loss = -2; });
   bad.add("options.z_loss", "got inf", [](Call& x) { x.options.z_loss = HUGE_VAL; });
+  bad.add("options.z_loss", "double is finite in fp32, got 2e+38", [](Call& x) { x.options.z_loss = 2e38; });
 }
 /// Targets outside of [0, 8), and -100 where that is not the index to ignore.
 template <class Call, class Ignore>
@@ -56,6 +57,9 @@ void add_dot(BadCalls<Call>& bad) {
       .overlap("dot.zdz", AT(dot.zdz), AT(dot.u))
       .overlap("dot.zdz", AT(dot.zdz), AT(dot.c));
 }
+
+/// Targets then have no bounds, but have to be there all the same.
+void without_bounds(ops::LseFinalize& x) { x.vocabulary = 0, x.options.label_smoothing = 0; }
 
 TEST(BadInput, OfTheLogSumExpIsNamed) {
   BadCalls<ops::GemmLse> lse("gemm_lse", ops::gemm_lse, [](Case& c) {
@@ -103,6 +107,42 @@ TEST(BadInput, OfTheLogSumExpIsNamed) {
       .vector("loss", AT(loss), false);
   loss.add("vocabulary", "got 0", [](auto& x) { x.vocabulary = 0; }).overlap("loss", AT(loss), AT(lse));
   loss.overlap("lse", AT(lse), AT(max)).overlap("lse", AT(lse), AT(target)).overlap("loss", AT(loss), AT(target_logit));
+  loss.overlap("lse", AT(lse), AT(sum)).overlap("lse", AT(lse), AT(logit_sum));
+  loss.add("target", "expected 4 values of dtype int32 or int64, got none",
+           [](auto& x) { without_bounds(x), x.target = {}; });
+  loss.add("lse", "overlaps the input target", [](auto& x) {
+    without_bounds(x);
+    x.lse.data = const_cast<void*>(x.target.data);
+  });
+}
+
+TEST(Input, OfAnLseWithoutALossNeedsNoSumOfLogits) {
+  const float max = 0, sum = 1;
+  float lse = 7;
+  ops::lse_finalize({.max = MatrixOf<const float>(&max, 1, 1),
+                     .sum = MatrixOf<const float>(&sum, 1, 1),
+                     .options = {.label_smoothing = 0.1},
+                     .lse = VectorOf<float>(&lse, 1)});
+  EXPECT_EQ(lse, 0);
+}
+
+TEST(Input, OfAScaleOfZeroIsTakenUnderACap) {
+  const float a = 2, b = 3;
+  float max = 7, sum = 7;
+  ops::gemm_lse({.a = MatrixOf<const float>(&a, 1, 1),
+                 .b = MatrixOf<const float>(&b, 1, 1),
+                 .transform = {.scale = 0, .cap = 5},
+                 .max = MatrixOf<float>(&max, 1, 1),
+                 .sum = MatrixOf<float>(&sum, 1, 1)});
+  EXPECT_EQ(max, 0);
+  EXPECT_EQ(sum, 1);
+}
+
+/// Behind a LayerNorm, with the second row term where the first one goes.
+void with_udz(ops::LinearCrossEntropyBackward& x) {
+  static const float kZeros[8] = {};
+  x.norm.mean = x.norm.rstd, x.norm.u = VectorOf<const float>(kZeros, 8);
+  x.row_udz = x.row_dot;
 }
 
 TEST(BadInput, OfTheCrossEntropiesIsNamed) {
@@ -155,6 +195,8 @@ TEST(BadInput, OfTheCrossEntropiesIsNamed) {
   back.add("chunk", "got 0", [](auto& x) { x.chunk = 0; }).add("h", "got none", [](auto& x) { x.h = {}; });
   back.add("norm", "another mix", [](auto& x) { x.norm.mean = x.norm.rstd; });
   back.add("row_udz", "no LayerNorm", [](auto& x) { x.row_udz = x.row_dot; });
+  back.add("row_udz", "expected 4 values, got 3", [](auto& x) { with_udz(x), x.row_udz.size = 3; });
+  back.add("row_udz", "overlaps the output row_dot", [](auto& x) { with_udz(x); });
   back.overlap("da", AT(da), AT(a))
       .overlap("dweight", AT(dweight), AT(weight))
       .overlap("row_dot", AT(row_dot), AT(lse));
