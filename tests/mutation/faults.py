@@ -407,6 +407,8 @@ FAULTS = [
     # ---- models: attention, texts, files, sampling
     (ATTENTION, "const V x = load(scores, at, low);", "const V x = load(scores, at);", attention),
     (ATTENTION, ("head / s.group()", 1), "head % s.kv_heads", attention),
+    (ATTENTION, ("row = b * s.queries + first;", 1), "row = b * s.keys + first;", attention),
+    (ATTENTION, '"v", a.v, a.k.rows,', '"v", a.v, a.v.rows,', attention),
     (ATTENTION, "if (error) std::rethrow_exception(error);", "", attention),
     (DATA, "(tokens - 1) / seq", "tokens / seq", data),
     (DATA, "round << 32 | right", "right", data),
@@ -417,6 +419,13 @@ FAULTS = [
     (SAMPLE, "std::min(options.top_k, size)", "options.top_k", sampling),
     (SAMPLE, " - logit(order[0])", "", sampling),
     ("coda/nn/config.cpp", "qwen3 ? 128 : ", "", "nn/config.cpp model_config_test"),
+    (
+        "coda/nn/config.cpp",
+        '"dtype") ? "dtype" : "torch_dtype"',
+        '"torch_dtype") ? "torch_dtype" : "dtype"',
+        "nn/config.cpp model_config_test",
+    ),
+    ("coda/nn/config.cpp", "= config.rope_theta;", "= int(config.rope_theta);", "nn/config.cpp model_config_test"),
     ("coda/nn/model.cpp", "rotary_table(all_.rotary, config_.rope_theta)", "rotary_table(all_.rotary, 1e4)", model),
     ("coda/nn/model.cpp", "(activations_.rotary, config_.rope_theta)", "(activations_.rotary, 1e4)", model),
     ("coda/nn/blocks.cpp", (".eps = config_.norm_eps,", 0), "", blocks),

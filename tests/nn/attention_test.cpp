@@ -165,7 +165,8 @@ TEST_P(AttentionGradient, EqualsCentralDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGradient,
                          ::testing::Values(Sizes{1, 1, 1, 2, 1, 1}, Sizes{2, 4, 2, 6, 5, 5},
-                                           Sizes{1, 2, 1, 4, 131, 131}, Sizes{1, 4, 4, 4, 3, 7}));
+                                           Sizes{1, 2, 1, 4, 131, 131}, Sizes{1, 4, 4, 4, 3, 7},
+                                           Sizes{2, 4, 2, 4, 3, 7}));
 
 TEST(AttentionPromise, ScoresFarBelowZeroAreAsGoodAsOthers) {
   const Sizes s{1, 1, 1, 2, 3, 3};
@@ -239,6 +240,9 @@ TEST(AttentionErrors, NameTheArgument) {
   call = t.call(s);
   call.v.cols = 8;
   testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "v", "(6, 16)", "(6, 8)");
+  call = t.call(s);
+  call.v.rows = 5;
+  testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "v", "(6, 16)", "(5, 16)");
   call = t.call(s);
   call.out.dtype = DType::bf16;
   testing::expect_error(Status::invalid_argument, [&] { attention(call); }, "out", "fp32", "bf16");

@@ -96,6 +96,8 @@ TEST(ModelConfig, ReadsTheKeysOfNewerTransformers) {
   config["dtype"] = "float16";
   EXPECT_EQ(parse(config).rope_theta, 250000.0);
   EXPECT_EQ(parse(config).dtype, DType::fp16);
+  config["torch_dtype"] = "bfloat16";
+  EXPECT_EQ(parse(config).dtype, DType::fp16) << "the newer key of the two";
 }
 
 TEST(ModelConfig, TwoRotaryBasesThatDifferAreRefused) {
@@ -117,6 +119,7 @@ TEST(ModelConfig, WritesWhatItReads) {
   ModelConfig c;
   c.dtype = DType::fp64;
   c.norm_eps = 1.0 / 3;
+  c.rope_theta = 10000.5;
   EXPECT_EQ(parse_config(format_config(c)), c);
   const json written = coda::parse_json(format_config(c));
   EXPECT_EQ(written["architectures"], json({"LlamaForCausalLM"}));
