@@ -46,7 +46,7 @@ echo "gpu_bench: wrote $gpu_results/"
 [[ -n $peers ]] || exit 0
 python=${PYTHON:-python3}
 if "$python" -c 'import torch' 2>/dev/null; then
-  "$python" bench/peers/peers.py --out "$gpu_results/peers.json" --commit "$gpu_commit" --driver "$gpu_driver" \
+  PYTHONPATH=$PWD/build/cuda/python "$python" bench/peers/peers.py --out "$gpu_results/peers.json" --commit "$gpu_commit" --driver "$gpu_driver" \
     --date "$(date -u +%F)"
   PYTHONPATH=$PWD/build/cuda/python "$python" bench/peers/step.py --out "$gpu_results/step.json" --commit "$gpu_commit" \
     --driver "$gpu_driver" || echo "gpu_bench: --peers: no step.json" >&2

@@ -11,7 +11,6 @@ from results import (
     MODELS,
     ROOT,
     few_rows,
-    layer_peers,
     load,
     model_ratios,
     squares,
@@ -165,16 +164,31 @@ def small_section(run: dict) -> list[str]:
     return wrapped(text)
 
 
+def layer_peers_section(peers: dict | None) -> list[str]:
+    if not peers:
+        return []
+    records = peers["layer"]
+    names = [n for n in ("CODA", "torch.compile", "eager", "Liger") if any(n in r for r in records)]
+    rows = [
+        [f"{r['hidden']} / {r['ffn']}", r["pass"], f"{r['gemms_ms']:.2f}"]
+        + [f"{r[n]:.2f}" if n in r else "" for n in names]
+        for r in records
+    ]
+    of = peers.get("layer_run", peers)
+    where = f"commit {of['commit']}, torch {of['torch']}, {of['date']}" if "commit" in of else of["date"]
+    text = (
+        f"The same layer called from PyTorch, and PyTorch's own, in turn with its products by `torch.mm` ({where}), ms:"
+    )
+    return wrapped(text) + table(["hidden / ffn", "passes", "products", *names], rows) + [""]
+
+
 def layer_section(run: dict, peers: dict | None) -> list[str]:
-    by = layer_peers(peers)
     alone = all("alone_ratio" in r for r in whole_layers(run))
     rows = []
     for r in whole_layers(run):
-        other = by.get((r["hidden"], r["ffn"], r["pass"]))
         held = f"{r['bytes_saved'] / 2**20:.0f}"
         if "bytes_saved_unfused" in r:
             held += f" ({r['bytes_saved_unfused'] / 2**20:.0f})"
-        compiled = f"{other['torch.compile']:.2f} ({other['gemms_ms']:.2f})" if other and "torch.compile" in other else ""
         rows.append(
             [
                 f"{r['hidden']} / {r['ffn']}",
@@ -183,7 +197,6 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
                 f"{r['gemms_ms']:.2f}",
                 f"{r['ratio']:.2f}",
                 *([f"{r['alone_ratio']:.2f}"] if alone else []),
-                compiled,
                 held,
             ]
         )
@@ -196,22 +209,15 @@ def layer_section(run: dict, peers: dict | None) -> list[str]:
         "products, ms",
         "products / layer",
         *(["alone"] if alone else []),
-        "torch.compile's layer, ms (products beside it)",
         "MiB held for the backward (unfused)",
     ]
     lines += image("layer", "A layer against its products") + table(head, rows) + [""]
-    if by:
-        of = peers.get("layer_run", peers)
-        where = f"commit {of['commit']}, torch {of['torch']}, {of['date']}" if "commit" in of else of["date"]
-        lines += wrapped(
-            f"torch.compile's layer: a run of its own ({where}), beside products that were timed in it; its backward is "
-            "forward and backward less the forward."
-        )
     few = [r for r in run["records"] if r["tokens"] != MODEL_ROWS and r["pass"] == "forward"]
     if few:
         tokens, ratios = (", ".join(x) for x in ([str(r["tokens"]) for r in few], [f"{r['ratio']:.2f}" for r in few]))
         width = f"{few[0]['hidden']} / {few[0]['ffn']}"
         lines += wrapped(f"The forward pass of {width} with {tokens} tokens, products / layer: {ratios}.")
+    lines += layer_peers_section(peers)
     return lines
 
 

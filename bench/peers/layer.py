@@ -29,6 +29,7 @@ class Shape:
 
 # LLaMA-3 1B, 8B and 70B, as in coda/cli/sm90/layer.cpp.
 SHAPES = [Shape(2048, 8192, 32, 8, 64), Shape(4096, 14336, 32, 8, 128), Shape(8192, 28672, 64, 8, 128)]
+GATE_UP = 4  # among the inputs
 
 
 class Layer:
@@ -63,6 +64,30 @@ class Layer:
         z = F.linear(F.rms_norm(x, input_norm.shape, input_norm, EPS), qkv).unflatten(1, (-1, self.shape.head_dim))
         qk, v = z.split((self.shape.q_heads + self.shape.kv_heads, self.shape.kv_heads), 1)
         return x, torch.cat((rotate(qk, self.rotary).to(v.dtype), v), 1).flatten(1)
+
+    def by_coda(self, coda):
+        """What `coda`, coda_torch.functional, is called with: the function and its inputs. Rows of gate and up by turns."""
+        s, device = self.shape, self.rotary.device
+        frequency = ROPE_BASE ** (-torch.arange(0, s.head_dim, 2, device=device, dtype=torch.float64) / s.head_dim)
+        position = torch.arange(self.tokens, device=device) % SEQUENCE
+        table = coda.rotary_table(frequency, SEQUENCE)
+        heads = coda.Heads(s.q_heads, s.kv_heads, s.kv_heads, s.head_dim, table, position)
+
+        def forward(attended, x, out, post_norm, gate_up, down, input_norm, qkv):
+            weights = coda.BlockWeights(out, post_norm, gate_up, down)
+            return coda.block(attended, x, weights, coda.QkvWeights(input_norm, qkv), heads, eps=EPS)
+
+        inputs = list(self.inputs)
+        inputs[GATE_UP] = coda.interleave(*inputs[GATE_UP].chunk(2))
+        return forward, inputs
+
+    @staticmethod
+    def as_in_torch(outputs) -> dict[int, torch.Tensor]:
+        """CODA's outputs as `reference` has them."""
+        named = dict(enumerate(outputs))
+        if (gradient := named.get(2 + GATE_UP)) is not None:
+            named[2 + GATE_UP] = torch.cat((gradient[0::2], gradient[1::2]))
+        return named
 
     def both(self, forward, inputs=None, gradients=None) -> list[torch.Tensor]:
         """The outputs, and the gradients of all inputs."""

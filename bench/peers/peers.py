@@ -27,7 +27,13 @@ try:
 except ImportError as error:
     quack_peer, why_no_quack = None, str(error)
 
-EAGER, COMPILE, TUNED, QUACK = "eager", "torch.compile", "torch.compile, max-autotune", "QuACK"
+try:
+    from coda_torch import functional as coda
+except ImportError:
+    coda = None
+
+CODA, EAGER, COMPILE = "CODA", "eager", "torch.compile"
+TUNED, QUACK = "torch.compile, max-autotune", "QuACK"
 MODES = {COMPILE: None, TUNED: "max-autotune-no-cudagraphs"}
 LAYER_ERROR = 4e-2  # of a gradient after eight products, each rounded to 16 bits
 METHOD = (
@@ -173,16 +179,25 @@ class Run:
         compiled = torch.compile(layer.forward, dynamic=False, fullgraph=True)
         reference = dict(enumerate(layer.reference()))
 
-        def check(outputs):
-            return wrong_output(dict(enumerate(outputs)), reference, LAYER_ERROR)
+        layers = {COMPILE: (compiled, layer.inputs), EAGER: (layer.forward, layer.inputs)}
+        if coda:
+            layers[CODA] = layer.by_coda(coda)
 
         def peers_of(run):
             """Candidates of one pass by the name of their time in the result file."""
-            peers = {COMPILE: compiled, EAGER: layer.forward}
-            return {p: self.candidate(p, f"layer {shape.hidden}", lambda f=f: run(f), check) for p, f in peers.items()}
+            found = {}
+            for peer, of in layers.items():
+                named = Layer.as_in_torch if peer == CODA else lambda outputs: dict(enumerate(outputs))
+                found[peer] = self.candidate(
+                    peer,
+                    f"layer {shape.hidden}",
+                    lambda of=of: run(*of),
+                    lambda outputs, named=named: wrong_output(named(outputs), reference, LAYER_ERROR),
+                )
+            return found
 
         with torch.no_grad():
-            forward = peers_of(lambda f: f(*layer.inputs))
+            forward = peers_of(lambda f, inputs: f(*inputs))
         both = peers_of(layer.both)
         for passes, backward in ((forward, False), (both, True)):
             passes["gemms_ms"] = self.candidate("products", f"layer {shape.hidden}", layer.products(backward))
