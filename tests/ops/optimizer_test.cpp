@@ -24,6 +24,13 @@ void for_types(const F& f) {
   f(double());
 }
 
+TEST(Cast, OfRowsWithoutColumnsHasNothingToDoHoweverManyTheyAre) {
+  float in = 1, out = 7;
+  constexpr std::int64_t kRows = std::int64_t{1} << 50;
+  ops::cast({.in = MatrixOf<const float>(&in, kRows, 0), .out = MatrixOf<float>(&out, kRows, 0)});
+  EXPECT_EQ(out, 7);
+}
+
 TEST(Optimizer, cast_rounds_once_in_every_direction) {
   Random random(1);
   for_types([&](auto from) {
