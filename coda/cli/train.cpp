@@ -113,8 +113,9 @@ void train(Arguments& args) {
   } else {
     const std::string trained =
         result.step == before ? "nothing was left to do" : fmt::format("loss {:.4f}", result.loss);
-    const std::string validated =
-        validates ? fmt::format("validation loss {:.4f} nats per byte, ", result.validation_loss) : "";
+    const std::string validated = std::isnan(result.validation_loss)
+                                      ? ""
+                                      : fmt::format("validation loss {:.4f} nats per byte, ", result.validation_loss);
     fmt::print("step {} of {}: {}, {}{:.0f} tokens/s, {}; checkpoint in {}\n", result.step, result.steps, trained,
                validated, result.tokens_per_second, nn::format_duration(result.seconds), args.run.out.string());
   }

@@ -222,10 +222,11 @@ Trainer::Step Trainer::step() {
   return {loss * scale, update};
 }
 
-double Trainer::validation_loss() {
+double Trainer::validation_loss(const std::function<bool()>& interrupted) {
   double sum = 0;
   std::int64_t tokens = 0;
   for (std::int64_t i = 0; i < data_.validation_batches(); ++i) {
+    if (interrupted && interrupted()) return std::numeric_limits<double>::quiet_NaN();
     const Batch batch = data_.validation_batch(i);
     sum += model_->loss(batch);
     tokens += batch.rows * batch.seq;
@@ -251,7 +252,12 @@ TrainResult Trainer::run(const RunOptions& run) {
     const bool same = held_ && fs::equivalent(run.out, resumed_, ignored);
     log.emplace(run.out / "log.jsonl", first, same ? std::move(held_) : nullptr);
   };
-  TrainResult result{done_, options_.steps, std::numeric_limits<double>::quiet_NaN()};
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  TrainResult result{done_, options_.steps, none, none};
+  // Who asks to stop may soon kill: nothing long comes between the question and the checkpoint.
+  const auto interrupted = [&] {
+    return result.interrupted = result.interrupted || (run.interrupted && run.interrupted());
+  };
   Progress progress("train", options_.steps, first, run.progress);
   const double begin = now();
   double saved = begin, paused = 0;
@@ -271,11 +277,11 @@ TrainResult Trainer::run(const RunOptions& run) {
     if (!s.update.applied && applied)  // the first of several
       progress.note(fmt::format("step {}: the gradient is not finite, nothing was changed", done_));
     applied = s.update.applied;
-    result.interrupted = run.interrupted && run.interrupted();
-    const bool last = done_ == end || result.interrupted;
     const double pause = now();
-    if (last || (options_.validate_every > 0 && done_ % options_.validate_every == 0)) {
-      result.validation_loss = validation_loss();
+    const bool validates = done_ == end || (options_.validate_every > 0 && done_ % options_.validate_every == 0);
+    result.validation_loss = none;
+    if (validates && !interrupted()) {
+      result.validation_loss = validation_loss(interrupted);
       if (std::isfinite(result.validation_loss)) {
         line["validation_loss"] = result.validation_loss;
         progress.note(
@@ -283,7 +289,8 @@ TrainResult Trainer::run(const RunOptions& run) {
       }
     }
     // After the first step, too: a folder that cannot be written is known before an hour is spent.
-    const bool begins = done_ == first + 1, saves = last || begins || now() - saved >= run.save_seconds;
+    const bool last = interrupted() || done_ == end, begins = done_ == first + 1;
+    const bool saves = last || begins || now() - saved >= run.save_seconds;
     if (begins) {
       save(run.out);
       log->begin();
@@ -296,7 +303,7 @@ TrainResult Trainer::run(const RunOptions& run) {
   }
   progress.finish();
   if (done_ == first) {  // nothing was left to do
-    result.validation_loss = validation_loss();
+    result.validation_loss = validation_loss(interrupted);
     open_log();
     save(run.out);
     log->begin();

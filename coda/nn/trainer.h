@@ -50,7 +50,7 @@ struct RunOptions {
   std::filesystem::path out;
   std::int64_t stop_after = 0;        // steps of this run; 0: to the end of the schedule
   double save_seconds = 60;           // between checkpoints
-  std::function<bool()> interrupted;  // asked after each step; true ends the run with a checkpoint
+  std::function<bool()> interrupted;  // asked after each step and batch to validate on; true: save and end, at once
   ProgressOptions progress;
 };
 
@@ -58,7 +58,7 @@ struct TrainResult {
   std::int64_t step = 0;         // done in all
   std::int64_t steps = 0;        // of the whole run
   double loss = 0;               // of the last step
-  double validation_loss = 0;    // of the model that was saved; NaN without validation text
+  double validation_loss = 0;    // of the model that was saved; NaN without validation text, or if interrupted before
   double tokens_per_second = 0;  // of this run
   double seconds = 0;
   bool interrupted = false;
@@ -90,8 +90,8 @@ class Trainer {
     StepResult update;
   };
   Step step();
-  /// Mean loss over the validation text; NaN if there is none.
-  double validation_loss();
+  /// Mean loss over the validation text; NaN if there is none, or once `interrupted`, asked before each batch, is true.
+  double validation_loss(const std::function<bool()>& interrupted = {});
   void save(const std::filesystem::path& folder) const;
 
   const TrainOptions& options() const { return options_; }

@@ -139,7 +139,8 @@ TEST_F(TrainCommand, ComparesWithTheUnfusedModel) {
 /// `coda` in a process of its own, to be sent signals.
 class Child {
  public:
-  Child(std::vector<std::string> words, const std::filesystem::path& error, void (*handler)(int) = SIG_DFL) {
+  Child(std::vector<std::string> words, const std::filesystem::path& error, void (*handler)(int) = SIG_DFL,
+        const std::filesystem::path& out = "/dev/null") {
     words.insert(words.begin(), CODA_CLI_PATH);
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
@@ -147,7 +148,7 @@ class Child {
     pid_ = ::fork();
     if (pid_ != 0) return;
     std::signal(SIGINT, handler);
-    if (std::freopen("/dev/null", "w", stdout) == nullptr || std::freopen(error.c_str(), "w", stderr) == nullptr) {
+    if (std::freopen(out.c_str(), "w", stdout) == nullptr || std::freopen(error.c_str(), "w", stderr) == nullptr) {
       ::_exit(126);
     }
     ::execv(arguments[0], arguments.data());
@@ -204,9 +205,10 @@ class TrainSignals : public TrainCommand {
 
 TEST_F(TrainSignals, ControlCLeavesACheckpointAndEndsAsASignalDoes) {
   for (const int signal : {SIGINT, SIGTERM}) {
-    const Child child(words({"--quiet", "--steps", "1000000"}), path("error"));
+    const Child child(words({"--quiet", "--steps", "1000000"}), path("error"), SIG_DFL, path("printed"));
     const int status = child.after(path("out/log.jsonl"), 200, signal);  // some steps are done
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+    EXPECT_EQ(slurp(path("printed")).find("validation"), std::string::npos) << "it takes long, and would be lost";
     EXPECT_GT(nn::read_training(path("out")).step, 0);
     EXPECT_EQ(coda("train --resume --quiet --stop-after 2 --out " + word("out")).status, 0);
     EXPECT_EQ(coda("generate --tokens 3 " + word("out")).status, 0);

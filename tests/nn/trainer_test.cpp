@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 #include <sstream>
 
 #include "coda/core/json.h"
@@ -213,13 +214,13 @@ TEST(Training, ACheckpointIsSavedWhenItsTimeHasCome) {
   const Scratch scratch;
   RunOptions run = quiet(scratch / "out");
   run.save_seconds = 0;
-  std::vector<std::int64_t> saved;
+  std::set<std::int64_t> saved;
   run.interrupted = [&] {
-    if (has_training(scratch / "out")) saved.push_back(read_training(scratch / "out").step);
+    if (has_training(scratch / "out")) saved.insert(read_training(scratch / "out").step);
     return false;
   };
   Trainer(small_run(scratch.write("text.txt", rhyme(9000)), 4)).run(run);
-  EXPECT_EQ(saved, (std::vector<std::int64_t>{1, 2, 3}));
+  EXPECT_EQ(saved, (std::set<std::int64_t>{1, 2, 3}));
 }
 
 TEST(Training, MeasuringItsSpeedLeavesNoTrace) {
@@ -262,6 +263,33 @@ TEST(Training, AnInterruptLeavesACheckpointThatCanBeResumed) {
   Trainer::resume(scratch / "out")->run(quiet(scratch / "out"));
   Trainer(options).run(quiet(scratch / "whole"));
   EXPECT_TRUE(slurp(scratch / "out" / "model.safetensors") == slurp(scratch / "whole" / "model.safetensors"));
+}
+
+TEST(Training, AnInterruptIsSavedAtOnceWithoutValidatingToTheEnd) {
+  const Scratch scratch;
+  TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 6);
+  options.validate_every = 2;
+  Trainer(options).run(quiet(scratch / "whole"));
+  // Asked after either step, before each of the seven batches to validate on, behind them, and after the third step.
+  for (const int time : {2, 3, 5, 10, 11}) {
+    const auto out = scratch / std::to_string(time);
+    RunOptions run = quiet(out);
+    int asked = 0;
+    run.interrupted = [&] { return ++asked == time; };
+    const TrainResult result = Trainer(options).run(run);
+    EXPECT_TRUE(result.interrupted) << time;
+    EXPECT_EQ(asked, time) << "one answer is enough";
+    ASSERT_EQ(read_training(out).step, time < 11 ? 2 : 3) << time;
+    EXPECT_EQ(std::isnan(result.validation_loss), time != 10) << time;
+    EXPECT_EQ(log_of(out).at(1).contains("validation_loss"), time >= 10) << time;
+    Trainer::resume(out)->run(quiet(out));
+    EXPECT_TRUE(slurp(out / "training.safetensors") == slurp(scratch / "whole" / "training.safetensors")) << time;
+  }
+  // A run with nothing left to do only validates.
+  RunOptions run = quiet(scratch / "whole");
+  run.interrupted = [] { return true; };
+  const TrainResult result = Trainer::resume(scratch / "whole")->run(run);
+  EXPECT_TRUE(result.interrupted && std::isnan(result.validation_loss)) << result.validation_loss;
 }
 
 TEST(Training, AnOlderCheckpointStaysUntilAStepIsDone) {
