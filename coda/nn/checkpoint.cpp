@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <memory>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -112,7 +112,8 @@ class WeightFiles {
  public:
   explicit WeightFiles(const fs::path& folder) : folder_(folder) {
     if (!fs::exists(folder / kIndexFile) || fs::exists(folder / kModelFile)) {
-      add(folder / kModelFile);
+      const SafetensorsFile& file = open(kModelFile);
+      for (const auto& [name, entry] : file.tensors()) tensors_.emplace(name, &file);
       return;
     }
     const fs::path index = folder / kIndexFile;
@@ -122,7 +123,10 @@ class WeightFiles {
       throw Error(Status::invalid_argument,
                   fmt::format("checkpoint: {}: expected an object weight_map, got none", index.string()));
     }
-    std::vector<std::string> shards;
+    if (map.empty()) {
+      throw Error(Status::invalid_argument,
+                  fmt::format("checkpoint: {}: weight_map: expected a file for each tensor, got none", index.string()));
+    }
     for (const auto& [name, shard] : map.items()) {
       // A shard is a file of this folder: a path that leads out of it is refused.
       const std::string file = shard.is_string() ? shard.get<std::string>() : "";
@@ -131,47 +135,52 @@ class WeightFiles {
                     fmt::format("checkpoint: {}: weight_map: {}: expected a file name, got {}", index.string(),
                                 shown(name), shown(shard)));
       }
-      shards.push_back(file);
+      const SafetensorsFile& opened = open(file);
+      if (!opened.contains(name)) {
+        throw Error(Status::invalid_argument,
+                    fmt::format("checkpoint: {}: weight_map: {}: expected a file that has this tensor, got {}",
+                                index.string(), shown(name), shown(file)));
+      }
+      tensors_.emplace(name, &opened);
     }
-    std::sort(shards.begin(), shards.end());
-    shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
-    for (const std::string& shard : shards) add(folder / shard);
   }
 
+  /// From where the index says: another shard may have an older tensor of that name.
   HostTensor load(const std::string& name) const {
-    for (const auto& file : files_) {
-      if (file->contains(name)) return file->load(name);
-    }
+    if (const auto it = tensors_.find(name); it != tensors_.end()) return it->second->load(name);
     throw Error(Status::invalid_argument,
                 fmt::format("checkpoint: {}: {}: expected this tensor, got none", folder_.string(), name));
   }
 
   void refuse_larger(const ModelConfig& config) const {
     std::int64_t elements = 0;
-    for (const auto& file : files_) elements += elements_of(*file);
+    for (const auto& [shard, file] : files_) elements += elements_of(file);
     nn::refuse_larger(folder_, config, elements);
   }
 
   /// A tensor that the model does not know would silently change what it computes.
   void refuse_others(const std::vector<HfTensor>& known) const {
-    for (const auto& file : files_) {
-      for (const auto& [name, entry] : file->tensors()) {
+    for (const auto& [shard, file] : files_) {
+      for (const auto& [name, entry] : file.tensors()) {
         const bool expected =
             std::any_of(known.begin(), known.end(), [&n = name](const auto& k) { return k.name == n; });
         // The head of a model that ties it to the embedding, and a table that follows from the config.
         const bool harmless = name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight";
         if (expected || harmless) continue;
         throw Error(Status::unsupported, fmt::format("checkpoint: {}: {}: expected only tensors of the model of {}",
-                                                     file->path().string(), shown(name), kConfigFile));
+                                                     file.path().string(), shown(name), kConfigFile));
       }
     }
   }
 
  private:
-  void add(const fs::path& path) { files_.push_back(std::make_unique<SafetensorsFile>(path)); }
+  const SafetensorsFile& open(const std::string& file) {
+    return files_.try_emplace(file, folder_ / file).first->second;
+  }
 
   fs::path folder_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, SafetensorsFile> files_;
+  std::map<std::string, const SafetensorsFile*> tensors_;
 };
 
 }  // namespace

@@ -208,6 +208,43 @@ TEST(Checkpoint, LoadsShards) {
   expect_same(load_model(scratch.path()).weights, weights);
 }
 
+TEST(Checkpoint, AShardedTensorIsReadFromWhereTheIndexSays) {
+  Scratch scratch;
+  const ModelConfig config = small(false, true);
+  Weights weights = make_weights(config, DType::fp32);
+  number(weights);
+  save_checkpoint(scratch.path(), config, weights);
+  const std::string norm = "model.norm.weight";
+  nlohmann::json map;
+  {
+    const SafetensorsFile file(scratch / "model.safetensors");
+    std::vector<TensorToWrite> others;
+    for (const auto& [name, entry] : file.tensors()) {
+      map[name] = name == norm ? "b.safetensors" : "a.safetensors";
+      if (name != norm) others.push_back(copy_of(file, name));
+    }
+    write_safetensors(scratch / "b.safetensors", {copy_of(file, norm)}, {});
+    // An older tensor of that name, in a shard that comes first.
+    others.push_back(copy_of(file, norm));
+    others.back().fill = [](std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); };
+    write_safetensors(scratch / "a.safetensors", others, {});
+  }
+  std::filesystem::remove(scratch / "model.safetensors");
+  const auto load = [&] {
+    scratch.write("model.safetensors.index.json", nlohmann::json{{"weight_map", map}}.dump());
+    return load_model(scratch.path()).weights;
+  };
+  expect_same(load(), weights);
+  map["model.embed_tokens.weight"] = "b.safetensors";
+  expect_error(Status::invalid_argument, load, "index.json: weight_map: \"model.embed_tokens.weight\": expected a file",
+               "that has this tensor, got \"b.safetensors\"");
+  map["model.embed_tokens.weight"] = "a.safetensors";
+  map["no.such.weight"] = "a.safetensors";
+  expect_error(Status::invalid_argument, load, "weight_map: \"no.such.weight\"");
+  map = nlohmann::json::object();
+  expect_error(Status::invalid_argument, load, "index.json: weight_map: expected a file for each tensor, got none");
+}
+
 TEST(Checkpoint, TensorsThatFollowFromTheOthersAreLeftOut) {
   Scratch scratch;
   const ModelConfig config = small(false, true);
