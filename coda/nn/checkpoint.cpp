@@ -186,7 +186,7 @@ class WeightFiles {
 }  // namespace
 
 void save_checkpoint(const fs::path& folder, const ModelConfig& config, const Weights& weights, const AdamW* optimiser,
-                     const TrainingState* state) {
+                     const TrainingState* state, const std::function<void()>& written) {
   check_weights("checkpoint: weights", config, weights, weights.embed.dtype());
   std::error_code error;
   fs::create_directories(folder, error);
@@ -210,6 +210,7 @@ void save_checkpoint(const fs::path& folder, const ModelConfig& config, const We
     write_safetensors(*training_file, training_tensors(*optimiser), metadata);
     training_file->finish();
   }
+  if (written) written();
   // The state of an earlier training is none of this model's.
   if (!training_file) fs::remove(folder / kTrainingFile, error);
   if (error) throw Error(Status::io_error, fmt::format("checkpoint: {}: {}", kTrainingFile, error.message()));

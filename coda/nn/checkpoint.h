@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "coda/nn/adamw.h"
@@ -23,9 +24,10 @@ struct TrainingState {
 
 /// Saves the model and, where given, the state of its training; without it, one that lies there goes. Creates the
 /// folder. All files are written and flushed before the first takes its name: when the disk is full, the old checkpoint
-/// survives whole.
+/// survives whole. `written` is called in between; if it throws, the old checkpoint survives, too.
 void save_checkpoint(const std::filesystem::path& folder, const ModelConfig& config, const Weights& weights,
-                     const AdamW* optimiser = nullptr, const TrainingState* state = nullptr);
+                     const AdamW* optimiser = nullptr, const TrainingState* state = nullptr,
+                     const std::function<void()>& written = {});
 
 struct LoadedModel {
   ModelConfig config;

@@ -234,18 +234,18 @@ double Trainer::validation_loss(const std::function<bool()>& interrupted) {
   return tokens == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(tokens);
 }
 
-void Trainer::save(const fs::path& folder) const {
+void Trainer::save(const fs::path& folder, const std::function<void()>& written) const {
   TrainingState state{done_, options_.seed, options_.to_metadata()};
   state.options[kText] = text_;
-  save_checkpoint(folder, options_.model, weights_, &*optimiser_, &state);
+  save_checkpoint(folder, options_.model, weights_, &*optimiser_, &state, written);
 }
 
 TrainResult Trainer::run(const RunOptions& run) {
   const std::int64_t first = done_;
   const std::int64_t end =
       run.stop_after > 0 ? done_ + std::min(options_.steps - done_, run.stop_after) : options_.steps;
-  // Held once a step is done, and begun once that is saved: a run that can do neither leaves an older checkpoint and
-  // its log as they were.
+  // Held once a step is done, and begun once that is written: a run that can do neither leaves an older checkpoint and
+  // its log as they were. A line is there before its step's checkpoint, which a killed run goes on behind.
   std::optional<TrainLog> log;
   const auto open_log = [&] {
     std::error_code ignored;
@@ -291,12 +291,13 @@ TrainResult Trainer::run(const RunOptions& run) {
     // After the first step, too: a folder that cannot be written is known before an hour is spent.
     const bool last = interrupted() || done_ == end, begins = done_ == first + 1;
     const bool saves = last || begins || now() - saved >= run.save_seconds;
+    const auto write_line = [&] { log->write(line.dump()); };
     if (begins) {
-      save(run.out);
-      log->begin();
+      save(run.out, [&] { log->begin(), write_line(); });
+    } else {
+      write_line();
+      if (saves) save(run.out);
     }
-    log->write(line.dump());
-    if (saves && !begins) save(run.out);
     if (saves) saved = now();
     paused += now() - pause;
     progress.update_training(done_, s.loss, (done_ - first) * options_.tokens_per_step());
@@ -305,8 +306,7 @@ TrainResult Trainer::run(const RunOptions& run) {
   if (done_ == first) {  // nothing was left to do
     result.validation_loss = validation_loss(interrupted);
     open_log();
-    save(run.out);
-    log->begin();
+    save(run.out, [&] { log->begin(); });
   }
   result.step = done_;
   result.seconds = now() - begin;

@@ -92,7 +92,8 @@ class Trainer {
   Step step();
   /// Mean loss over the validation text; NaN if there is none, or once `interrupted`, asked before each batch, is true.
   double validation_loss(const std::function<bool()>& interrupted = {});
-  void save(const std::filesystem::path& folder) const;
+  /// Leaves a checkpoint; `written` as save_checkpoint has it.
+  void save(const std::filesystem::path& folder, const std::function<void()>& written = {}) const;
 
   const TrainOptions& options() const { return options_; }
   const Weights& weights() const { return weights_; }

@@ -18,6 +18,7 @@ namespace {
 
 using namespace coda::nn;
 using coda::DType;
+using coda::Error;
 using coda::Status;
 using coda::testing::expect_error;
 using coda::testing::Scratch;
@@ -383,7 +384,7 @@ TEST_F(Training, AModelSavedWithoutItsTrainingLeavesNoneOfAnother) {
   EXPECT_FALSE(has_training(scratch.path()));
 }
 
-TEST_F(Training, AFullDiskLeavesTheWholeOldCheckpoint) {
+TEST_F(Training, AFullDiskOrWhatElseGoesWrongLeavesTheWholeOldCheckpoint) {
   Scratch scratch;
   const ModelConfig config = small(true, false);
   Weights weights = make_weights(config, DType::fp32);
@@ -404,6 +405,12 @@ TEST_F(Training, AFullDiskLeavesTheWholeOldCheckpoint) {
         Status::io_error, [&] { save_checkpoint(scratch.path(), config, weights, &adam, &next); },
         scratch.path().string(), "unchanged");
   }
+  expect_error(
+      Status::io_error,
+      [&] {
+        save_checkpoint(scratch.path(), config, weights, &adam, &next, [] { throw Error(Status::io_error, "no"); });
+      },
+      "no");
   for (const auto& [name, content] : before) EXPECT_EQ(coda::testing::slurp(scratch / name), content) << name;
   EXPECT_EQ(coda::testing::count_files(scratch.path()), 3u);
   save_checkpoint(scratch.path(), config, weights, &adam, &next);

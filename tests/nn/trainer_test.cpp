@@ -365,6 +365,24 @@ TEST(Training, ARunThatCannotBeSavedLeavesTheLogOfTheOlderOne) {
   EXPECT_EQ(log_of(scratch / "out").size(), 6U);
 }
 
+/// A run of three steps done whose log is longer than its other files: a file's largest size can stop it alone.
+std::uintmax_t with_a_long_log(const Scratch& scratch, const TrainOptions& options) {
+  Trainer(options).run(quiet(scratch / "out", 3));
+  const auto log = scratch.write("out/log.jsonl", R"({"step":3,"text":")" + std::string(1 << 20, ' ') + "\"}\n");
+  return std::filesystem::file_size(log);
+}
+
+TEST(Training, TheFirstLineOfARunIsInTheLogBeforeItsCheckpointIsThere) {
+  const Scratch scratch;
+  const auto size = with_a_long_log(scratch, small_run(scratch.write("text.txt", rhyme(9000)), 6));
+  const auto resumed = Trainer::resume(scratch / "out");
+  {
+    const testing::FullDisk full(size);
+    expect_error(Status::io_error, [&] { resumed->run(quiet(scratch / "out")); }, "log.jsonl", "the line");
+  }
+  EXPECT_EQ(read_training(scratch / "out").step, 3) << "a run that goes on from there has that line";
+}
+
 TEST(TrainingErrors, ALogThatCannotBeReadIsNotReplaced) {
   const Scratch scratch;
   Trainer(small_run(scratch.write("text.txt", rhyme(9000)), 6)).run(quiet(scratch / "out", 3));
