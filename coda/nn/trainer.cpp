@@ -295,7 +295,12 @@ TrainResult Trainer::run(const RunOptions& run) {
     if (begins) {
       save(run.out, [&] { log->begin(), write_line(); });
     } else {
-      write_line();
+      try {
+        write_line();
+      } catch (const Error&) {  // ends the run, but loses no step of it
+        save(run.out);
+        throw;
+      }
       if (saves) save(run.out);
     }
     if (saves) saved = now();

@@ -383,6 +383,19 @@ TEST(Training, TheFirstLineOfARunIsInTheLogBeforeItsCheckpointIsThere) {
   EXPECT_EQ(read_training(scratch / "out").step, 3) << "a run that goes on from there has that line";
 }
 
+TEST(Training, ALineThatCannotBeWrittenEndsTheRunWithACheckpoint) {
+  const Scratch scratch;
+  const auto size = with_a_long_log(scratch, small_run(scratch.write("text.txt", rhyme(9000)), 6));
+  const auto resumed = Trainer::resume(scratch / "out");
+  {
+    const testing::FullDisk full(size + 200);  // one line, not two
+    expect_error(Status::io_error, [&] { resumed->run(quiet(scratch / "out")); }, "log.jsonl", "the line");
+  }
+  EXPECT_EQ(read_training(scratch / "out").step, 5);
+  Trainer::resume(scratch / "out")->run(quiet(scratch / "out"));
+  EXPECT_EQ(log_of(scratch / "out").back()["step"], 6);
+}
+
 TEST(TrainingErrors, ALogThatCannotBeReadIsNotReplaced) {
   const Scratch scratch;
   Trainer(small_run(scratch.write("text.txt", rhyme(9000)), 6)).run(quiet(scratch / "out", 3));
