@@ -81,6 +81,7 @@ void print_json(const nn::TrainResult& result, const std::string& out) {
                                     {"steps", result.steps},
                                     {"loss", number(result.loss)},
                                     {"validation_loss", number(result.validation_loss)},
+                                    {"skipped_steps", result.skipped},
                                     {"tokens_per_second", std::round(result.tokens_per_second)},
                                     {"seconds", result.seconds},
                                     {"interrupted", result.interrupted}};
@@ -88,13 +89,17 @@ void print_json(const nn::TrainResult& result, const std::string& out) {
 }
 
 /// A model that has diverged has no finite loss: on the text to validate on, which the saved model saw, or else on the
-/// last batch, which it saw before the last update.
-void require_finite(const nn::TrainResult& result, bool validates) {
-  const double loss = validates ? result.validation_loss : result.loss;
-  if (std::isfinite(loss)) return;
-  throw Error(Status::invalid_argument,
-              fmt::format("train: {}loss: expected a finite one, got {} at step {}; a lower --lr may help",
-                          validates ? "validation " : "", loss, result.step));
+/// last batch, which it saw before the last update. Or it no longer learns, since its gradient is not finite.
+void require_finite(const nn::TrainResult& result, bool trained, bool validates) {
+  const auto require = [&](const char* what, double got) {
+    if (std::isfinite(got)) return;
+    throw Error(Status::invalid_argument,
+                fmt::format("train: {}: expected a finite one, got {} at step {}; a lower --lr may help", what, got,
+                            result.step));
+  };
+  if (validates) require("validation loss", result.validation_loss);
+  else if (trained) require("loss", result.loss);
+  if (trained) require("gradient", result.gradient_norm);
 }
 
 void train(Arguments& args) {
@@ -116,8 +121,11 @@ void train(Arguments& args) {
     const std::string validated = std::isnan(result.validation_loss)
                                       ? ""
                                       : fmt::format("validation loss {:.4f} nats per byte, ", result.validation_loss);
-    fmt::print("step {} of {}: {}, {}{:.0f} tokens/s, {}; checkpoint in {}\n", result.step, result.steps, trained,
-               validated, result.tokens_per_second, nn::format_duration(result.seconds), args.run.out.string());
+    const std::string skipped =
+        result.skipped > 0 ? fmt::format("{} steps changed nothing (gradient not finite), ", result.skipped) : "";
+    fmt::print("step {} of {}: {}, {}{}{:.0f} tokens/s, {}; checkpoint in {}\n", result.step, result.steps, trained,
+               validated, skipped, result.tokens_per_second, nn::format_duration(result.seconds),
+               args.run.out.string());
   }
   std::fflush(stdout);
   if (result.interrupted) {
@@ -125,7 +133,7 @@ void train(Arguments& args) {
              fmt::format("interrupted; go on with: coda train --resume --out {}\n", quoted(args.run.out.string())));
     CatchInterrupt::end_process();
   }
-  if (result.step > before || validates) require_finite(result, validates);
+  require_finite(result, result.step > before, validates);
 }
 
 /// What is wrong with a field of the options, by the option that it is from.

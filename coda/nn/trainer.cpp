@@ -269,6 +269,7 @@ TrainResult Trainer::run(const RunOptions& run) {
     if (!log) open_log();
     const double tokens_per_second = static_cast<double>(options_.tokens_per_step()) / (now() - step_begin);
     result.loss = s.loss;
+    result.gradient_norm = s.update.gradient_norm;
     nlohmann::ordered_json line{{"step", done_},
                                 {"loss", s.loss},
                                 {"gradient_norm", s.update.gradient_norm},
@@ -314,6 +315,7 @@ TrainResult Trainer::run(const RunOptions& run) {
     save(run.out, [&] { log->begin(); });
   }
   result.step = done_;
+  result.skipped = done_ - optimiser_->steps();
   result.seconds = now() - begin;
   result.tokens_per_second = static_cast<double>((done_ - first) * options_.tokens_per_step()) / training_seconds();
   return result;

@@ -59,6 +59,8 @@ struct TrainResult {
   std::int64_t steps = 0;        // of the whole run
   double loss = 0;               // of the last step
   double validation_loss = 0;    // of the model that was saved; NaN without validation text, or if interrupted before
+  double gradient_norm = 0;      // of the last step; one that is not finite changed nothing
+  std::int64_t skipped = 0;      // of the steps done in all, those that changed nothing
   double tokens_per_second = 0;  // of this run
   double seconds = 0;
   bool interrupted = false;

@@ -4,11 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "coda/core/json.h"
 #include "coda/nn/checkpoint.h"
@@ -103,6 +105,30 @@ TEST_F(TrainCommand, ThatDivergedSaysSoInTheEnd) {
       << "the last step's loss is finite, and what it made of the model is not";
   EXPECT_EQ(coda(run + " --validation 0").status, 0) << "there is no loss to validate by";
   EXPECT_EQ(coda("train --resume --quiet --out " + word("out")).status, 0) << "nothing was left to do";
+}
+
+TEST_F(TrainCommand, StepsThatChangedNothingAreCountedAndTheLastOfThemIsAFailure) {
+  const std::string run = "train" + data() +
+                          " --layers 2 --hidden 32 --heads 4 --kv-heads 2 --ffn 48 --batch 4 --seq 32 --dtype fp16 "
+                          "--quiet --lr 0.5 --warmup 5 --validation 0 --steps 20 ";
+  Result r = coda(run + "--json --stop-after 18 --out " + word("out"));
+  const auto first = parse_json(r.out);
+  r = coda("train --resume --quiet --json --out " + word("out"));
+  std::vector<std::int64_t> skipped;
+  std::istringstream log(slurp(scratch / "out" / "log.jsonl"));
+  for (std::string line; std::getline(log, line);) {
+    const auto step = parse_json(line);
+    if (step["gradient_norm"].is_null()) skipped.push_back(step["step"].get<std::int64_t>());
+  }
+  ASSERT_GT(skipped.size(), 5U) << "a rate for which fp16 has no range";
+  ASSERT_EQ(skipped.back(), 20);
+  EXPECT_EQ(r.status, 1);
+  EXPECT_NE(r.error.find(": expected a finite one, got "), std::string::npos) << r.error;
+  EXPECT_EQ(parse_json(r.out)["skipped_steps"], skipped.size()) << "of the whole run";
+  EXPECT_EQ(first["skipped_steps"], std::count_if(skipped.begin(), skipped.end(), [](auto s) { return s <= 18; }));
+  r = coda("train --resume --quiet --out " + word("out"));
+  EXPECT_EQ(r.status, 0) << "nothing was left to do";
+  EXPECT_NE(r.out.find(std::to_string(skipped.size()) + " steps changed nothing"), std::string::npos) << r.out;
 }
 
 TEST_F(TrainCommand, ChoosesItsStepsByTheTimeThatIsGiven) {
