@@ -27,11 +27,28 @@ std::string fingerprint(std::span<const std::uint8_t> text) {
   return fmt::format("{:016x}", hash);
 }
 
-constexpr const char* kText = "text";  // metadata key of the fingerprint
+constexpr const char* kText = "text";    // metadata key of the fingerprint
+constexpr const char* kModel = "model";  // and of the model's config.json
 
 std::string text_of(const TextData& data) {
   return fmt::format("{} bytes, {}{}", data.train().size() + data.validation().size(), fingerprint(data.train()),
                      fingerprint(data.validation()));
+}
+
+/// A config.json that was edited, or is that of another run, would silently change what the run computes.
+void require_same_model(const Metadata& options, const ModelConfig& config) {
+  const auto began = options.find(kModel);
+  if (began == options.end()) return;  // files of older versions do not tell it
+  const auto fields = [](const ModelConfig& c) { return parse_json(format_config(c)); };
+  const auto expected = fields(parse_config(began->second, "checkpoint: training options: model"));
+  const auto here = fields(config);
+  for (const auto& [key, got] : here.items()) {
+    const auto known = expected.value(key, nlohmann::json());
+    if (known == got) continue;
+    throw Error(Status::invalid_argument,
+                fmt::format("resume: config.json: {}: expected that of the model that the run began with, {}, got {}",
+                            key, shown(known), shown(got)));
+  }
 }
 
 template <class Number>
@@ -153,6 +170,7 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& folder, const fs::path&
   const TrainingState state = read_training(folder);
   const ModelConfig config = read_config(folder / "config.json");
   check_training(folder, config);
+  require_same_model(state.options, config);
   TrainOptions options = TrainOptions::from_metadata(state.options, config);
   if (state.seed != options.seed) {
     throw Error(Status::invalid_argument,
@@ -237,6 +255,7 @@ double Trainer::validation_loss(const std::function<bool()>& interrupted) {
 void Trainer::save(const fs::path& folder, const std::function<void()>& written) const {
   TrainingState state{done_, options_.seed, options_.to_metadata()};
   state.options[kText] = text_;
+  state.options[kModel] = format_config(options_.model);
   save_checkpoint(folder, options_.model, weights_, &*optimiser_, &state, written);
 }
 

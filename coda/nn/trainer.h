@@ -71,8 +71,9 @@ class Trainer {
   /// A new run: the weights are a function of (model, seed).
   explicit Trainer(const TrainOptions& options);
   /// Continues the run whose checkpoint lies in `folder`, bitwise as if it had never stopped. `data` replaces the path
-  /// that the checkpoint names; the text must be the same. The folder is held as FolderLock does until the run there
-  /// ends, or the trainer is gone: no other run can leave a later checkpoint meanwhile.
+  /// that the checkpoint names; the text must be the same, and config.json that of the run. The folder is held as
+  /// FolderLock does until the run there ends, or the trainer is gone: no other run can leave a later checkpoint
+  /// meanwhile.
   static std::unique_ptr<Trainer> resume(const std::filesystem::path& folder, const std::filesystem::path& data = {});
 
   /// Seconds that a step and a validation take on this machine now; leaves the trainer as it was made.

@@ -435,6 +435,31 @@ TEST(TrainingErrors, AnotherTextThanTheRunBeganWith) {
   EXPECT_EQ(Trainer::resume(scratch / "out", scratch / "moved.txt")->steps_done(), 2);
 }
 
+TEST(TrainingErrors, AnotherModelThanTheRunBeganWith) {
+  const Scratch scratch;
+  Trainer(small_run(scratch.write("text.txt", rhyme(9000)), 4)).run(quiet(scratch / "out", 2));
+  const std::string good = slurp(scratch / "out" / "config.json");
+  const auto refused = [&](const char* key, const nlohmann::json& value, const std::string& expected) {
+    nlohmann::json changed = parse_json(good);
+    changed[key] = value;
+    scratch.write("out/config.json", changed.dump());
+    expect_error(
+        Status::invalid_argument, [&] { Trainer::resume(scratch / "out"); },
+        std::string("resume: config.json: ") + key + ": expected that of the model that the run began with, ",
+        expected + ", got " + value.dump());
+  };
+  refused("rope_theta", 5e5, "10000.0");
+  refused("rms_norm_eps", 1e-3, "");
+  refused("torch_dtype", "bfloat16", "\"float32\"");
+  refused("max_position_embeddings", 64, "32");
+  // A state of an older version does not have the model; no other text is as long as the header says.
+  std::string state = slurp(scratch / "out" / "training.safetensors");
+  const std::string model = "\"option.model\"";
+  ASSERT_NE(state.find(model), std::string::npos);
+  scratch.write("out/training.safetensors", state.replace(state.find(model), model.size(), "\"option.other\""));
+  EXPECT_EQ(Trainer::resume(scratch / "out")->steps_done(), 2);
+}
+
 TEST(TrainingErrors, NameTheOption) {
   const Scratch scratch;
   const auto text = scratch.write("text.txt", rhyme(9000));
