@@ -163,8 +163,12 @@ Product check_product(Check& check, const ConstMatrix& a, const ConstMatrix& b, 
 void check_beta(const Check& check, double beta) {
   if (beta != 0 && beta != 1) check.fail("beta", "expected 0 (write) or 1 (add), got {}", beta);
 }
-void check_eps(const Check& check, const char* name, double eps) {
-  if (!(eps >= 0 && std::isfinite(eps))) check.fail(name, "expected a finite number of at least 0, got {}", eps);
+void check_factor(const Check& check, const char* name, double x, DType t) {
+  if (!std::isfinite(scalar_in(t, x))) check.fail(name, "expected a finite number in {}, got {}", coda::name_of(t), x);
+}
+void check_eps(const Check& check, const char* name, double eps, DType stats) {
+  if (eps >= 0 && std::isfinite(scalar_in(stats, eps))) return;
+  check.fail(name, "expected a finite number of at least 0 in {}, got {}", coda::name_of(stats), eps);
 }
 
 void check_fp32_on_sm90(const Check& check, const char* argument, DType t) {

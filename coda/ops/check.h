@@ -123,8 +123,10 @@ inline double scalar_in(DType t, double x) { return t == DType::fp64 ? x : stati
 
 /// What an output is multiplied with before it is added to.
 void check_beta(const Check& check, double beta);
+/// A factor of what is computed in this type.
+void check_factor(const Check& check, const char* name, double x, DType t);
 /// What is added under the root of a norm.
-void check_eps(const Check& check, const char* name, double eps);
+void check_eps(const Check& check, const char* name, double eps, DType stats);
 
 /// Statistics and the optimiser's state are fp32 on the Hopper backend.
 void check_fp32_on_sm90(const Check& check, const char* argument, DType t);

@@ -73,6 +73,8 @@ void gemm(const Gemm& args) {
   check.optional_matrix("preact", args.preact, p.m, p.n, out);
   check.optional_matrix("c", args.c, p.m, p.n, out);
   check.optional_vector("bias", args.bias, p.n, p.t);
+  check_factor(check, "alpha", args.alpha, p.stats);
+  check_factor(check, "beta", args.beta, p.stats);
   check.require(args.beta == 0 || args.c || p.m * p.n == 0, "c", "expected a matrix, since beta is not 0, got none");
   check.input("c", args.c);
   check.operand("bias", args.bias);

@@ -93,7 +93,7 @@ class LayerCheck {
     if (!shape_.qk_norm) return;
     weight("next.q_norm", w.q_norm, heads.head_dim);
     weight("next.k_norm", w.k_norm, heads.head_dim);
-    check_eps(check_, "head_eps", head_eps);
+    check_eps(check_, "head_eps", head_eps, stats());
   }
   void gradients(const char* input_norm, const char* qkv, const char* q_norm, const char* k_norm, const QkvGradients& g,
                  const QkvWeights& w) {
@@ -136,7 +136,7 @@ class LayerCheck {
   }
 
   void beta(double beta) { check_beta(check_, beta); }
-  void eps(double eps) { check_eps(check_, "eps", eps); }
+  void eps(double eps) { check_eps(check_, "eps", eps, stats()); }
 
   /// Last of all: the memory for temporaries, and that no two arguments share theirs.
   const LayerShape& finish(std::span<std::byte> workspace, std::int64_t (*bytes)(const LayerShape&)) {

@@ -16,9 +16,7 @@ namespace coda::ops {
 
 void check_transform(const Check& check, const LogitTransform& t, DType stats) {
   const double scale = scalar_in(stats, t.scale), cap = scalar_in(stats, t.cap);
-  if (!std::isfinite(scale)) {
-    check.fail("transform.scale", "expected a finite number in {}, got {}", coda::name_of(stats), t.scale);
-  }
+  check_factor(check, "transform.scale", t.scale, stats);
   if (!(cap >= 0 && std::isfinite(cap)) || (cap == 0 && t.cap != 0)) {
     check.fail("transform.cap", "expected 0 (none) or a positive number in {}, got {}", coda::name_of(stats), t.cap);
   }

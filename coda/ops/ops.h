@@ -1,6 +1,6 @@
 // The checked calls: one for each program of CODA. Every argument is checked (shape, dtype, pitch, alignment, null,
-// overlap) before anything is computed or written; what is wrong is told by an Error
-// "operation: argument: expected ..., got ...".
+// overlap, numbers that are not finite in the type that is computed in) before anything is computed or written; what is
+// wrong is told by an Error "operation: argument: expected ..., got ...".
 //
 // Conventions. Matrices are row-major views with a pitch; M rows are tokens. T is the dtype of the operands `a` and `b`
 // (bf16, fp16, fp32 or fp64) and of every matrix and weight vector that is not said to be a statistic; statistics are

@@ -120,7 +120,7 @@ void gemm_norm_qknorm_rope(const GemmNormQkNormRope& args) {
   const NormKind kind = check_norm(check, args.norm, p);
   const std::int64_t columns = check_heads(check, args.on, args.heads, p.m, p.n, p.stats);
   check_head_weights(check, args.heads, args.q_weight, args.k_weight, p.t);
-  check_eps(check, "eps", args.eps);
+  check_eps(check, "eps", args.eps, p.stats);
   check.matrix("out", args.out, p.m, p.n, p.t);
   check.optional_matrix("preact", args.preact, p.m, p.n, p.t);
   check.output("out", args.out);
@@ -181,7 +181,7 @@ void qknorm_rope_backward(const QkNormRopeBackward& args) {
   check.matrix("dz", args.dz, m, n, t0);
   const std::int64_t columns = check_heads(check, args.on, args.heads, m, n, stats);
   check_head_weights(check, args.heads, args.q_weight, args.k_weight, t0);
-  check_eps(check, "eps", args.eps);
+  check_eps(check, "eps", args.eps, stats);
   check.optional_matrix("dweight", args.dweight, tiles_m(m, args.on.backend), n, stats);
   check.output("dweight", args.dweight);
   const NormKind kind = check_dot(check, args.dot, m, head_tiles_n(n, args.heads.head_dim, args.on.backend), n, stats);

@@ -31,7 +31,7 @@ void rms_finalize(const RmsFinalize& args) {
   Check check("rms_finalize", args.on);
   const DType stats = check_stats_dtype(check, "sum_sq", args.sum_sq);
   check_width(check, args.on, args.n, args.sum_sq.cols);
-  check_eps(check, "eps", args.eps);
+  check_eps(check, "eps", args.eps, stats);
   check.vector("rstd", args.rstd, args.sum_sq.rows, stats);
   check.operand("sum_sq", args.sum_sq);
   check.output("rstd", args.rstd);
@@ -50,7 +50,7 @@ void layernorm_finalize(const LayerNormFinalize& args) {
   Check check("layernorm_finalize", args.on);
   const DType stats = check_stats_dtype(check, "tile_mean", args.tile_mean);
   check_width(check, args.on, args.n, args.tile_mean.cols);
-  check_eps(check, "eps", args.eps);
+  check_eps(check, "eps", args.eps, stats);
   check.matrix("tile_m2", args.tile_m2, args.tile_mean.rows, args.tile_mean.cols, stats);
   check.vector("mean", args.mean, args.tile_mean.rows, stats);
   check.vector("rstd", args.rstd, args.tile_mean.rows, stats);
@@ -75,6 +75,7 @@ void sum_rows(const SumRows& args) {
   Check check("sum_rows", args.on);
   const DType stats = check_stats_dtype(check, "partial", args.partial, args.out.size);
   check.vector("out", args.out, args.partial.rows, stats);
+  check_factor(check, "scale", args.scale, stats);
   check.operand("partial", args.partial);
   check.output("out", args.out);
   check.no_overlap();

@@ -57,6 +57,10 @@ TEST(BadInput, OfGemmIsNamed) {
           [](auto& x) { x.a.dtype = x.b.dtype = DType::fp64, x.out.dtype = DType::fp32; });
   bad.add("out", "expected a matrix (4, 8) of dtype bf16, got none", [](auto& x) { x.out = {}; });
   bad.add("c", "got fp32", [](auto& x) { x.c.dtype = DType::fp32; });
+  bad.add("alpha", "expected a finite number in fp32, got 1e+300", [](auto& x) { x.alpha = 1e300; });
+  bad.add("alpha", "got nan", [](auto& x) { x.alpha = std::nan(""); });
+  bad.add("beta", "expected a finite number in fp32, got 1e+39", [](auto& x) { x.beta = 1e39; });
+  bad.add("beta", "got -inf", [](auto& x) { x.beta = -HUGE_VAL; });
   EXPECT_STREQ(name_of(static_cast<ops::Activation>(44)), "no activation");
   EXPECT_STREQ(name_of(static_cast<ops::Glu>(44)), "no gated function");
   bad.add("activation", "got 44", [](auto& x) { x.activation = static_cast<ops::Activation>(44); });
@@ -255,6 +259,8 @@ TEST(BadInput, OfTheSmallReductionsIsNamed) {
     return ops::SumRows{.partial = c.in(Mat(4, 3), DType::fp32), .out = c.out_vec("out", 4, DType::fp32)};
   });
   rows.matrix("partial", AT(partial), true, false).vector("out", AT(out), true).overlap("out", AT(out), AT(partial));
+  rows.add("scale", "expected a finite number in fp32, got 1e+300", [](auto& x) { x.scale = 1e300; });
+  rows.add("scale", "got nan", [](auto& x) { x.scale = std::nan(""); });
   BadCalls<ops::SumColumns> columns("sum_columns", ops::sum_columns, [](Case& c) {
     return ops::SumColumns{.partial = c.in(Mat(4, 3), DType::fp32), .out = c.out_vec("out", 3, DType::fp32)};
   });
