@@ -29,8 +29,8 @@
 extern "C" {
 #endif
 
-/// What the functions below that count bytes need to know. They throw Error(invalid_argument) if a size is negative,
-/// dtype is not of T's, or tokens times the columns of all that a layer has is more than 2^55.
+/// What the functions below that count bytes need to know. They throw Error(invalid_argument) if the calls would refuse
+/// a size, the dtype or the backend, or if tokens times the columns of all that a layer has is more than 2^55.
 typedef struct coda_layer_shape {
   coda_dtype dtype;
   int64_t tokens, hidden, ffn, vocabulary;

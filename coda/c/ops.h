@@ -58,7 +58,7 @@ enum {
 typedef uint8_t coda_glu;
 enum { CODA_GLU_SWIGLU, CODA_GLU_GEGLU_ERF, CODA_GLU_GEGLU_TANH, CODA_GLU_REGLU };
 
-/// Number of column (row) blocks that a partial result over n columns (m rows) has on a backend.
+/// Number of column (row) blocks that a partial result over n columns (m rows) has on a backend; 0 if there is no such.
 int64_t coda_tiles_n(int64_t n, coda_backend backend);
 int64_t coda_tiles_m(int64_t m, coda_backend backend);
 
@@ -366,7 +366,7 @@ coda_rope_backward_args coda_rope_backward_defaults(void);
 coda_status coda_rope_backward(const coda_rope_backward_args* args);
 
 /// Column blocks of the partial results of qknorm_rope_backward, whose blocks are whole heads. Throws
-/// Error(invalid_argument) if head_dim is less than 1.
+/// Error(invalid_argument) if head_dim is less than 1, or there is no such backend.
 coda_status coda_head_tiles_n(int64_t n, int64_t head_dim, coda_backend backend, int64_t* result);
 
 /// Backward of gemm_norm_qknorm_rope from its preact and dy. dot's partial results have head_tiles_n columns. dweight

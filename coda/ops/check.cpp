@@ -14,9 +14,7 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
 
 Check::Check(const char* operation, const Target& on) : operation_(operation) {
   if (on.backend == Backend::sm90) reach_.emplace(on.stream);
-  if (on.backend != Backend::cpu && on.backend != Backend::sm90) {
-    fail("on.backend", "expected cpu or sm90, got {}", static_cast<int>(on.backend));
-  }
+  check_backend(*this, "on.backend", on.backend);
 }
 
 DType Check::real(const char* name, DType t) const {
@@ -169,6 +167,11 @@ void check_factor(const Check& check, const char* name, double x, DType t) {
 void check_eps(const Check& check, const char* name, double eps, DType stats) {
   if (eps >= 0 && std::isfinite(scalar_in(stats, eps))) return;
   check.fail(name, "expected a finite number of at least 0 in {}, got {}", coda::name_of(stats), eps);
+}
+
+void check_backend(const Check& check, const char* name, Backend backend) {
+  if (backend == Backend::cpu || backend == Backend::sm90) return;
+  check.fail(name, "expected cpu or sm90, got {}", static_cast<int>(backend));
 }
 
 void check_fp32_on_sm90(const Check& check, const char* argument, DType t) {

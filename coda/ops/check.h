@@ -128,6 +128,10 @@ void check_factor(const Check& check, const char* name, double x, DType t);
 /// What is added under the root of a norm.
 void check_eps(const Check& check, const char* name, double eps, DType stats);
 
+void check_backend(const Check& check, const char* name, Backend backend);
+/// Columns of a head that there are programs for.
+void check_head_dim(const Check& check, const char* name, std::int64_t head_dim);
+
 /// Statistics and the optimiser's state are fp32 on the Hopper backend.
 void check_fp32_on_sm90(const Check& check, const char* argument, DType t);
 

@@ -2,7 +2,6 @@
 #include "coda/programs/gemm.h"
 
 #include <iterator>
-#include <string>
 
 #include "coda/backend/sm90/blas.h"
 #include "coda/ops/common.h"
@@ -22,20 +21,20 @@ const char* name_of(Glu f) {
   return i < std::size(names) ? names[i] : "no gated function";
 }
 
+// They return a number in C, too, and so have no way to fail.
 std::int64_t tiles_n(std::int64_t n, Backend backend) {
-  return backend == Backend::sm90 ? sm90::tiles_n(n) : cpu::tiles_n(n);
+  return backend == Backend::cpu ? cpu::tiles_n(n) : backend == Backend::sm90 ? sm90::tiles_n(n) : 0;
+}
+std::int64_t tiles_m(std::int64_t m, Backend backend) {
+  return backend == Backend::cpu ? cpu::tiles_m(m) : backend == Backend::sm90 ? sm90::tiles_m(m) : 0;
 }
 std::int64_t head_tiles_n(std::int64_t n, std::int64_t head_dim, Backend backend) {
-  if (head_dim < 1) {
-    throw Error(Status::invalid_argument,
-                "head_tiles_n: head_dim: expected at least 1 column, got " + std::to_string(head_dim));
-  }
+  const Check check("head_tiles_n", {});
+  if (head_dim < 1) check.fail("head_dim", "expected at least 1 column, got {}", head_dim);
+  check_backend(check, "backend", backend);
   const std::int64_t tile =
       backend == Backend::sm90 ? sm90::tile_n_for_heads(head_dim) : cpu::tile_n_for_heads(head_dim);
   return ceil_div(n, tile);
-}
-std::int64_t tiles_m(std::int64_t m, Backend backend) {
-  return backend == Backend::sm90 ? sm90::tiles_m(m) : cpu::tiles_m(m);
 }
 
 namespace {

@@ -31,8 +31,8 @@
 
 namespace coda::ops {
 
-/// What the functions below that count bytes need to know. They throw Error(invalid_argument) if a size is negative,
-/// dtype is not of T's, or tokens times the columns of all that a layer has is more than 2^55.
+/// What the functions below that count bytes need to know. They throw Error(invalid_argument) if the calls would refuse
+/// a size, the dtype or the backend, or if tokens times the columns of all that a layer has is more than 2^55.
 struct LayerShape {
   DType dtype = DType::bf16;
   std::int64_t tokens = 0, hidden = 0, ffn = 0, vocabulary = 0;

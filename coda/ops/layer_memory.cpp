@@ -7,8 +7,13 @@
 namespace coda::ops {
 namespace {
 
-LayerShape checked(const char* operation, const LayerShape& s) {
-  check_sizes(Check(operation, {}), s);
+/// What the call itself would refuse is refused here, too; `projects`: whether it makes heads.
+LayerShape checked(const char* operation, const LayerShape& s, bool projects = true) {
+  const Check check(operation, {});
+  check_backend(check, "backend", s.backend);
+  check_sizes(check, s);
+  if (s.hidden < 1) check.fail("hidden", "expected at least 1 column, got {}", s.hidden);
+  if (projects) check_head_dim(check, "heads.head_dim", s.heads.head_dim);
   return s;
 }
 
@@ -124,7 +129,7 @@ std::int64_t block_workspace_bytes(const LayerShape& s) {
   return bytes_of<ForwardMemory>(checked("block_workspace_bytes", s));
 }
 std::int64_t block_post_workspace_bytes(const LayerShape& s) {
-  return bytes_of<FeedForwardMemory, LossMemory>(checked("block_post_workspace_bytes", s));
+  return bytes_of<FeedForwardMemory, LossMemory>(checked("block_post_workspace_bytes", s, false));
 }
 std::int64_t block_pre_backward_workspace_bytes(const LayerShape& s) {
   return bytes_of<BackwardMemory>(without_ffn(checked("block_pre_backward_workspace_bytes", s)));
@@ -133,7 +138,7 @@ std::int64_t block_backward_workspace_bytes(const LayerShape& s) {
   return bytes_of<BackwardMemory>(checked("block_backward_workspace_bytes", s));
 }
 std::int64_t block_post_backward_workspace_bytes(const LayerShape& s) {
-  return bytes_of<BackwardMemory, HeadMemory>(without_qkv(checked("block_post_backward_workspace_bytes", s)));
+  return bytes_of<BackwardMemory, HeadMemory>(without_qkv(checked("block_post_backward_workspace_bytes", s, false)));
 }
 
 std::int64_t block_saved_bytes(const LayerShape& s) {

@@ -46,7 +46,7 @@ enum class Glu : std::uint8_t { swiglu, geglu_erf, geglu_tanh, reglu };
 const char* name_of(Activation f);
 const char* name_of(Glu f);
 
-/// Number of column (row) blocks that a partial result over n columns (m rows) has on a backend.
+/// Number of column (row) blocks that a partial result over n columns (m rows) has on a backend; 0 if there is no such.
 std::int64_t tiles_n(std::int64_t n, Backend backend = Backend::cpu);
 std::int64_t tiles_m(std::int64_t m, Backend backend = Backend::cpu);
 
@@ -336,7 +336,7 @@ struct RopeBackward {
 void rope_backward(const RopeBackward& args);
 
 /// Column blocks of the partial results of qknorm_rope_backward, whose blocks are whole heads. Throws
-/// Error(invalid_argument) if head_dim is less than 1.
+/// Error(invalid_argument) if head_dim is less than 1, or there is no such backend.
 std::int64_t head_tiles_n(std::int64_t n, std::int64_t head_dim, Backend backend = Backend::cpu);
 
 /// Backward of gemm_norm_qknorm_rope from its preact and dy. dot's partial results have head_tiles_n columns. dweight

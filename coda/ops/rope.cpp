@@ -10,12 +10,15 @@ namespace coda::ops {
 
 static_assert(cpu::kMaxTileN == sm90::kMaxTileN, "heads that both backends take");
 
+void check_head_dim(const Check& check, const char* name, std::int64_t head_dim) {
+  if (head_dim >= 2 && head_dim % 2 == 0 && head_dim <= cpu::kMaxTileN) return;
+  check.fail(name, "expected an even number from 2 to {}, got {}", cpu::kMaxTileN, head_dim);
+}
+
 std::int64_t check_heads(Check& check, const Target& on, const Heads& h, std::int64_t m, std::int64_t n, DType stats) {
   if (h.q < 0 || h.k < 0 || h.v < 0)
     check.fail("heads", "expected head counts of at least 0, got {}, {}, {}", h.q, h.k, h.v);
-  if (h.head_dim < 2 || h.head_dim % 2 != 0 || h.head_dim > cpu::kMaxTileN) {
-    check.fail("heads.head_dim", "expected an even number from 2 to {}, got {}", cpu::kMaxTileN, h.head_dim);
-  }
+  check_head_dim(check, "heads.head_dim", h.head_dim);
   if (!are_heads_of(h, n)) {
     check.fail("heads", "expected heads of {} columns in all, as many as N, got ({} + {} + {}) * {}", n, h.q, h.k, h.v,
                h.head_dim);

@@ -445,6 +445,18 @@ TEST(Overlap, TakesAnyPitchOfOneRow) {
   EXPECT_EQ(max[0], 2);
 }
 
+TEST(BadInput, OfABackendWithoutTilesIsNamedOrHasNone) {
+  const auto none = static_cast<ops::Backend>(9);
+  EXPECT_EQ(ops::tiles_n(1000, none), 0);
+  EXPECT_EQ(ops::tiles_m(1000, none), 0);
+  try {
+    ops::head_tiles_n(1000, 64, none);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(std::string(e.what()), "head_tiles_n: backend: expected cpu or sm90, got 9");
+  }
+}
+
 TEST(BadInput, OfHeadTilesIsNamed) {
   for (const std::int64_t head_dim : {0, -4}) {
     try {

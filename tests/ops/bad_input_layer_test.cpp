@@ -299,7 +299,9 @@ TEST(BadInput, OfALayersShapeIsNamed) {
       {"tokens: expected at most 2^55 elements", [](auto& x) { x.ffn = kHuge; }},
       {"tokens: expected at most 2^55 elements", [](auto& x) { x.vocabulary = kHuge; }},
       {"tokens: expected at most 2^55 elements", [](auto& x) { x.heads.k = x.heads.head_dim = kHuge; }},
-      {"tokens: expected at most 2^55 elements", [](auto& x) { x = {.tokens = kHuge}; }}};
+      {"tokens: expected at most 2^55 elements", [](auto& x) { x = {.tokens = kHuge}; }},
+      {"backend: expected cpu or sm90, got 9", [](auto& x) { x.backend = static_cast<ops::Backend>(9); }},
+      {"hidden: expected at least 1 column, got 0", [](auto& x) { x.hidden = 0; }}};
   for (const auto& [name, bytes] : functions) {
     EXPECT_GT(bytes(shape()), 0) << name;
     for (const auto& [message, change] : changes) {
@@ -313,6 +315,20 @@ TEST(BadInput, OfALayersShapeIsNamed) {
         EXPECT_EQ(std::string(e.what()).rfind(std::string(name) + ": " + message, 0), 0u) << e.what();
       }
     }
+    for (const std::int64_t head_dim : {0, 7, 1024}) {
+      ops::LayerShape bad = shape();
+      bad.heads.head_dim = head_dim;
+      const bool projects = std::string(name).find("post") == std::string::npos;
+      try {
+        bytes(bad);
+        EXPECT_FALSE(projects) << "expected " << name << " to refuse a head_dim of " << head_dim;
+      } catch (const Error& e) {
+        EXPECT_TRUE(projects) << e.what();
+        EXPECT_EQ(std::string(e.what()), std::string(name) +
+                                             ": heads.head_dim: expected an even number from 2 to 512, got " +
+                                             std::to_string(head_dim));
+      }
+    }
   }
 }
 
@@ -321,7 +337,7 @@ TEST(Layer, TheLargestShapeStillHasAPositiveNumberOfBytes) {
     for (const ops::Backend backend : {ops::Backend::cpu, ops::Backend::sm90}) {
       for (const bool many_rows : {false, true}) {
         constexpr std::int64_t kMost = std::int64_t{1} << 55;
-        ops::LayerShape s{.dtype = t, .label_smoothing = true, .backend = backend};
+        ops::LayerShape s{.dtype = t, .heads = {.head_dim = 2}, .label_smoothing = true, .backend = backend};
         if (many_rows) s.tokens = kMost / 8, s.hidden = s.vocabulary = 1, s.ffn = 3;
         else s.tokens = 1, s.hidden = s.vocabulary = kMost / 8, s.ffn = 3 * (kMost / 8);
         for (const auto bytes :
