@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-/// What a call returns. Nothing is thrown, and nothing stops the program.
+/// What a call returns. Nothing is thrown, and nothing stops the program; but GCC's OpenMP does where it cannot start
+/// its threads.
 typedef int32_t coda_status;
 enum {
   CODA_OK = 0,
