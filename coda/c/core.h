@@ -28,7 +28,12 @@ enum {
 /// cut after 1023 bytes; "" before there was one. Valid until the thread's next such call.
 const char* coda_last_error(void);
 
-/// "0.1.0". Before 1.0 the layout of the structs may change with the minor version.
+/// Of these headers; before 1.0 the layout of the structs may change with the minor version.
+#define CODA_VERSION_MAJOR 0
+#define CODA_VERSION_MINOR 1
+#define CODA_VERSION_PATCH 0
+
+/// Of the library that runs: "0.1.0".
 const char* coda_version(void);
 
 /// CODA_OK if calls can run on CODA_BACKEND_SM90, on the calling thread's current CUDA device; else CODA_UNSUPPORTED,

@@ -1,5 +1,7 @@
 // The interface for C: each function is the call of its name, its structs hold what is put into them, and what fails is
 // a status and a message. examples/c_calls.c is C itself.
+#include <fmt/ranges.h>
+
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -346,6 +348,8 @@ TEST(CCalls, WhateverIsThrownIsAStatus) {
 
 TEST(CCalls, WhatThisMachineHasIsTold) {
   EXPECT_STREQ(coda_version(), build_info().version);
+  const int of_headers[] = {CODA_VERSION_MAJOR, CODA_VERSION_MINOR, CODA_VERSION_PATCH};
+  EXPECT_EQ(fmt::format("{}", fmt::join(of_headers, ".")), coda_version()) << "coda/c/core.h and CMakeLists.txt";
   std::string why;
   if (sm90::available(&why)) {
     EXPECT_EQ(coda_sm90_available(), CODA_OK);
