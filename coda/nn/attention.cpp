@@ -9,6 +9,7 @@
 #include <memory>
 #include <new>
 
+#include "coda/backend/cpu/threads.h"
 #include "coda/core/error.h"
 #include "coda/nn/convert.h"
 #include "coda/nn/vectors.h"
@@ -118,7 +119,7 @@ ThreadScratch& scratch() {
 template <class F>
 void parallel_units(std::int64_t count, const F& unit) {
   std::exception_ptr error;
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (cpu::may_share())
   for (std::int64_t i = 0; i < count; ++i) {
     try {
       unit(i);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "coda/backend/cpu/threads.h"
 #include "coda/nn/convert.h"
 #include "coda/nn/vectors.h"
 
@@ -16,19 +17,17 @@ void with_type(DType dtype, const F& f) {
 
 template <class F>
 void for_rows(std::int64_t rows, const F& f) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t m = 0; m < rows; ++m) f(m);
+  cpu::for_each(rows, true, f);
 }
 
 /// f(block, m, whether m is the block's first row) for each row; blocks in parallel, each from top to bottom.
 template <class F>
 void for_row_blocks(std::int64_t rows, const F& f) {
   const std::int64_t blocks = row_blocks(rows);
-#pragma omp parallel for schedule(static)
-  for (std::int64_t b = 0; b < blocks; ++b) {
+  cpu::for_each(blocks, true, [&](std::int64_t b) {
     const std::int64_t first = b * kRowBlock, last = std::min(rows, first + kRowBlock);
     for (std::int64_t m = first; m < last; ++m) f(b, m, m == first);
-  }
+  });
 }
 
 const std::int32_t* index_data(const ConstVector& v) { return static_cast<const std::int32_t*>(v.data); }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "coda/backend/cpu/threads.h"
 #include "coda/core/error.h"
 #include "coda/nn/convert.h"
 #include "coda/nn/rng.h"
@@ -49,12 +50,10 @@ void initialise(Weights& weights, std::uint64_t seed) {
     const double deviation = writes_residual ? 0.02 * residual : 0.02;
     visit_real(tensor.dtype(), [&]<class T>(std::type_identity<T>) {
       const auto values = tensor.values<T>();
-      const std::int64_t size = tensor.size();
-#pragma omp parallel for schedule(static)
-      for (std::int64_t i = 0; i < size; ++i) {
+      cpu::for_each(tensor.size(), true, [&](std::int64_t i) {
         const auto index = static_cast<std::size_t>(i);
         values[index] = convert_to<T>(is_norm ? 1.0 : deviation * rng.normal(index));
-      }
+      });
     });
   });
 }

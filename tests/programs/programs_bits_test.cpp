@@ -8,6 +8,7 @@
 
 #include "coda/backend/cpu/product.h"
 #include "tests/programs/harness.h"
+#include "tests/support/forked.h"
 
 namespace coda::test {
 namespace {
@@ -164,6 +165,20 @@ TEST(Bits, AreTheSameFromTwoThreadsThatCallAtOnce) {
   for (std::thread& t : threads) t.join();
   for (const auto& list : failures)
     for (const std::string& text : list) ADD_FAILURE() << text;
+}
+
+TEST(Bits, AreTheSameInAChildOfAProcessThatHasThreads) {
+  const int before = omp_get_max_threads();
+  omp_set_num_threads(2);
+  for (const Job& job : jobs()) {
+    Case first = run(job, DType::fp32);
+    const bool same = holds_in_child([&] {
+      Case again = run(job, DType::fp32);
+      return first.difference(again).empty();
+    });
+    ASSERT_TRUE(same) << job.name;
+  }
+  omp_set_num_threads(before);
 }
 
 // oneDNN's cache of kernels, of 1024 by default, is the process's, and each thread keeps what it got of it.

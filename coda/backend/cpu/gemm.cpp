@@ -15,6 +15,7 @@
 #include "coda/backend/cpu/memory.h"
 #include "coda/backend/cpu/pack.h"
 #include "coda/backend/cpu/product.h"
+#include "coda/backend/cpu/threads.h"
 
 namespace coda::cpu::detail {
 namespace {
@@ -412,9 +413,9 @@ void run_elementwise(const GemmCall& c) {
   alignas(64) static constexpr Acc kZeros[kMaxTileN + CpuTile<Acc>::kColumns] = {};
   const std::int64_t tiles = ceil_div(c.n, c.tile_n), rows = c.folds.rows ? kTileM : kStripe;
   const std::int64_t blocks = ceil_div(c.m, rows);
-  const std::int64_t width = blocks >= 2 * omp_get_max_threads() ? tiles : 1;  // tiles of a row that a thread takes
+  const std::int64_t width = blocks >= 2 * most_threads() ? tiles : 1;  // tiles of a row that a thread takes
   const std::int64_t across = ceil_div(tiles, width);
-#pragma omp parallel if (blocks * across > 1 && !omp_in_parallel())
+#pragma omp parallel if (blocks * across > 1 && may_share())
   {
 #pragma omp for schedule(static) nowait
     for (std::int64_t i = 0; i < blocks * across; ++i) {
@@ -454,7 +455,7 @@ void run_typed(const GemmCall& c) {
   const std::int64_t cols = piece.whole ? c.tile_n : piece.cols, slices = ceil_div(std::min(c.n, c.tile_n), cols);
 
   Failure failure;
-  const std::int64_t threads = omp_in_parallel() ? 1 : omp_get_max_threads();
+  const std::int64_t threads = most_threads();
   for (std::int64_t m0 = 0; m0 < count_m; m0 += pa.per_group) {
     const std::int64_t m1 = std::min(count_m, m0 + pa.per_group);
     for (std::int64_t n0 = 0; n0 < count_n; n0 += pb.per_group) {

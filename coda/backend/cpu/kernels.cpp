@@ -1,12 +1,12 @@
 #include "coda/backend/cpu/kernels.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <vector>
+
+#include "coda/backend/cpu/threads.h"
 
 namespace coda::cpu {
 namespace {
@@ -55,19 +55,17 @@ void store_block(const Real* in, std::int64_t first, std::int64_t count, const V
 
 template <class Acc>
 void rms_finalize(MatrixOf<const Acc> sum_sq, std::int64_t n, double eps, Acc* rstd) {
-#pragma omp parallel for schedule(static) if (sum_sq.rows > 1024 && !omp_in_parallel())
-  for (std::int64_t m = 0; m < sum_sq.rows; ++m) {
+  for_each(sum_sq.rows, sum_sq.rows > 1024, [&](std::int64_t m) {
     double sum = 0;
     for (std::int64_t t = 0; t < sum_sq.cols; ++t) sum += static_cast<double>(sum_sq.row(m)[t]);
     rstd[m] = static_cast<Acc>(1 / std::sqrt(sum / static_cast<double>(n) + eps));
-  }
+  });
 }
 
 template <class Acc>
 void layernorm_finalize(MatrixOf<const Acc> tile_mean, MatrixOf<const Acc> tile_m2, std::int64_t n, std::int64_t tile_n,
                         double eps, Acc* mean, Acc* rstd) {
-#pragma omp parallel for schedule(static) if (tile_mean.rows > 1024 && !omp_in_parallel())
-  for (std::int64_t m = 0; m < tile_mean.rows; ++m) {
+  for_each(tile_mean.rows, tile_mean.rows > 1024, [&](std::int64_t m) {
     double count = 0, mu = 0, m2 = 0;
     for (std::int64_t t = 0; t < tile_mean.cols; ++t) {
       const auto columns = static_cast<double>(std::min(tile_n, n - t * tile_n));
@@ -78,14 +76,13 @@ void layernorm_finalize(MatrixOf<const Acc> tile_mean, MatrixOf<const Acc> tile_
     }
     mean[m] = static_cast<Acc>(mu);
     rstd[m] = static_cast<Acc>(1 / std::sqrt(m2 / static_cast<double>(n) + eps));
-  }
+  });
 }
 
 template <class Acc>
 void lse_finalize(MatrixOf<const Acc> max, MatrixOf<const Acc> sum, MatrixOf<const Acc> logit_sum, IndexVector target,
                   const Acc* target_logit, const LossOptions& o, Acc* lse, Acc* loss) {
-#pragma omp parallel for schedule(static) if (max.rows > 256 && !omp_in_parallel())
-  for (std::int64_t m = 0; m < max.rows; ++m) {
+  for_each(max.rows, max.rows > 256, [&](std::int64_t m) {
     double top = -std::numeric_limits<double>::infinity(), total = 0, logits = 0;
     for (std::int64_t t = 0; t < max.cols; ++t) {
       const auto x = static_cast<double>(max.row(m)[t]);
@@ -97,10 +94,10 @@ void lse_finalize(MatrixOf<const Acc> max, MatrixOf<const Acc> sum, MatrixOf<con
     }
     const double value = shift + std::log(total);
     lse[m] = static_cast<Acc>(value);
-    if (!loss) continue;
+    if (!loss) return;
     if (target[m] == o.ignore_index) {
       loss[m] = 0;
-      continue;
+      return;
     }
     double l = (1 - o.label_smoothing) * (value - static_cast<double>(target_logit[m]));
     if (o.label_smoothing != 0) {
@@ -109,27 +106,25 @@ void lse_finalize(MatrixOf<const Acc> max, MatrixOf<const Acc> sum, MatrixOf<con
     }
     if (o.z_loss != 0) l += o.z_loss * value * value;
     loss[m] = static_cast<Acc>(l);
-  }
+  });
 }
 
 template <class Acc>
 void sum_rows(MatrixOf<const Acc> partial, double scale, Acc* out) {
-#pragma omp parallel for schedule(static) if (partial.rows > 1024 && !omp_in_parallel())
-  for (std::int64_t m = 0; m < partial.rows; ++m) {
+  for_each(partial.rows, partial.rows > 1024, [&](std::int64_t m) {
     double sum = 0;
     for (std::int64_t t = 0; t < partial.cols; ++t) sum += static_cast<double>(partial.row(m)[t]);
     out[m] = static_cast<Acc>(scale * sum);
-  }
+  });
 }
 
 template <class Acc>
 void sum_columns(MatrixOf<const Acc> partial, double beta, Acc* out) {
-#pragma omp parallel for schedule(static) if (partial.rows * partial.cols > 65536 && !omp_in_parallel())
-  for (std::int64_t n = 0; n < partial.cols; ++n) {
+  for_each(partial.cols, partial.rows * partial.cols > 65536, [&](std::int64_t n) {
     double sum = beta == 0 ? 0 : beta * static_cast<double>(out[n]);
     for (std::int64_t t = 0; t < partial.rows; ++t) sum += static_cast<double>(partial.row(t)[n]);
     out[n] = static_cast<Acc>(sum);
-  }
+  });
 }
 
 template <class Acc>
@@ -149,30 +144,27 @@ template <class T, class Acc>
 void embedding_backward(MatrixOf<const T> dx, IndexVector token, MatrixOf<Acc> table) {
   // Each thread owns some columns and goes down all rows: no two threads meet, and the order is that of the rows.
   const std::int64_t blocks = (dx.cols + kColumnBlock - 1) / kColumnBlock;
-#pragma omp parallel for schedule(static) if (!omp_in_parallel())
-  for (std::int64_t b = 0; b < blocks; ++b) {
+  for_each(blocks, true, [&](std::int64_t b) {
     const std::int64_t first = b * kColumnBlock, last = std::min(dx.cols, first + kColumnBlock);
     for (std::int64_t m = 0; m < dx.rows; ++m) {
       Acc* out = table.row(token[m]);
       const T* in = dx.row(m);
       for (std::int64_t n = first; n < last; ++n) out[n] += static_cast<Acc>(in[n]);
     }
-  }
+  });
 }
 
 template <class From, class To>
 void cast(MatrixOf<const From> in, MatrixOf<To> out) {
-#pragma omp parallel for schedule(static) if (!omp_in_parallel())
-  for (std::int64_t m = 0; m < in.rows; ++m) {
+  for_each(in.rows, true, [&](std::int64_t m) {
     for (std::int64_t n = 0; n < in.cols; ++n) out.row(m)[n] = rounded<To>(in.row(m)[n]);
-  }
+  });
 }
 
 double squared_norm(const ConstVector& x) {
   const std::int64_t blocks = (x.size + kVectorBlock - 1) / kVectorBlock;
   std::vector<double> partial(static_cast<std::size_t>(blocks));
-#pragma omp parallel for schedule(static) if (!omp_in_parallel())
-  for (std::int64_t b = 0; b < blocks; ++b) {
+  for_each(blocks, true, [&](std::int64_t b) {
     constexpr std::int64_t kLanes = 8;
     const std::int64_t first = b * kVectorBlock, count = std::min(kVectorBlock, x.size - first);
     std::array<double, kVectorBlock> value{};
@@ -188,7 +180,7 @@ double squared_norm(const ConstVector& x) {
     double sum = 0;
     for (const double l : lane) sum += l;
     partial[static_cast<std::size_t>(b)] = sum;
-  }
+  });
   double sum = 0;
   for (const double p : partial) sum += p;
   return sum;
@@ -198,15 +190,14 @@ template <class Real>
 void adamw(const AdamwUpdate<Real>& update, const ConstVector& gradient, VectorOf<Real> master, Real* m, Real* v,
            const Vector& weight) {
   const std::int64_t blocks = (master.size + kVectorBlock - 1) / kVectorBlock;
-#pragma omp parallel for schedule(static) if (!omp_in_parallel())
-  for (std::int64_t b = 0; b < blocks; ++b) {
+  for_each(blocks, true, [&](std::int64_t b) {
     const std::int64_t first = b * kVectorBlock, count = std::min(kVectorBlock, master.size - first);
     std::array<Real, kVectorBlock> g;
     load_block(gradient, first, count, g.data());
     Real* w = master.data + first;
     for (std::int64_t i = 0; i < count; ++i) update(g[static_cast<std::size_t>(i)], w[i], m[first + i], v[first + i]);
     if (weight) store_block(w, first, count, weight);
-  }
+  });
 }
 
 #define CODA_INSTANTIATE(Acc)                                                                                         \
