@@ -1,5 +1,11 @@
 # What it takes to compile programs for Hopper, in this project and in one that found the installed package: CUTLASS's
 # headers in CODA_CUTLASS_DIR (PyPI's nvidia-cutlass has them in cutlass_library/source) and CMake's language CUDA.
+if(NOT CODA_CUDA_FOUND)
+  function(coda_add_program target)
+    message(FATAL_ERROR "coda_add_program(${target}): expected a coda that is built with CUDA, got one for the CPU alone")
+  endfunction()
+  return()
+endif()
 
 # The C++ compiler links, and its own library must come first: nvcc may compile with an older one (Debian's does).
 if(CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES)
