@@ -96,10 +96,10 @@ std::int64_t parse_side(const char* option, const std::string& text) {
   return side;
 }
 
-std::vector<const Entry*> parse_programs(const std::vector<std::string>& names) {
+std::vector<const Entry*> parse_programs(const std::vector<std::string>& names, const char* argument) {
   for (const std::string& name : names)
     if (find_entry(name) == nullptr)
-      refuse("programs", fmt::format("expected the name of a program, got `{}`: {}", name, closest_names(name)));
+      refuse(argument, fmt::format("expected the name of a program, got `{}`: {}", name, closest_names(name)));
   std::vector<const Entry*> out;
   for (const Entry& e : catalog())
     if (names.empty() || std::find(names.begin(), names.end(), e.name) != names.end()) out.push_back(&e);

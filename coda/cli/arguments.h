@@ -29,8 +29,8 @@ std::vector<Layout> parse_layouts(const std::vector<std::string>& texts);
 std::vector<Shape> parse_shapes(const std::vector<std::string>& texts);
 /// One of M, N and K.
 std::int64_t parse_side(const char* option, const std::string& text);
-/// The entries of these exact names, in the catalog's order; all of it for none.
-std::vector<const Entry*> parse_programs(const std::vector<std::string>& names);
+/// The entries of these exact names, in the catalog's order; all of it for none. `argument` is where they were given.
+std::vector<const Entry*> parse_programs(const std::vector<std::string>& names, const char* argument = "programs");
 
 /// Whole numbers from `least` on, such as the entries of a list.
 template <class Integer>

@@ -36,7 +36,7 @@ Question parse(const ExplainArguments& a) {
   for (const Alias& alias : kAliases)
     if (q.program == alias.name) q.program = alias.program;
   const sm90::FusedProgram* fused = sm90::is_product(q.program) ? nullptr : sm90::find_fused(q.program);
-  const Entry* entry = fused ? nullptr : parse_programs({q.program}).front();
+  const Entry* entry = fused ? nullptr : parse_programs({q.program}, "--explain").front();
   if (entry && !entry->product)
     throw UsageError("--explain",
                      fmt::format("expected a program with a product, got {}: it is one kernel of its own", q.program));

@@ -1,9 +1,8 @@
 // A progress bar on stderr for a list of cases: on a terminal only, and only when they take longer than a second.
 #pragma once
 
-#include <unistd.h>
-
 #include <chrono>
+#include <cstdio>
 #include <optional>
 #include <string>
 
@@ -27,7 +26,7 @@ class CaseProgress {
  private:
   std::string label_;
   std::int64_t total_;
-  bool terminal_ = ::isatty(STDERR_FILENO) != 0;
+  bool terminal_ = nn::is_drawn_on(stderr);
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::optional<nn::Progress> bar_;
 };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
 namespace coda::nn {
@@ -39,10 +40,15 @@ void tell(std::FILE* out, std::string_view text) {
   std::fflush(out);
 }
 
+bool is_drawn_on(std::FILE* out) {
+  const char* type = std::getenv("TERM");
+  return ::isatty(::fileno(out)) && !(type && std::string_view(type) == "dumb");
+}
+
 Progress::Progress(std::string label, std::int64_t total, std::int64_t first, ProgressOptions options)
     : label_(std::move(label)), total_(total), first_(first), done_(first), options_(std::move(options)) {
   if (!options_.clock) options_.clock = steady_seconds;
-  if (options_.mode == Mode::detect) options_.mode = ::isatty(::fileno(options_.out)) ? Mode::terminal : Mode::lines;
+  if (options_.mode == Mode::detect) options_.mode = is_drawn_on(options_.out) ? Mode::terminal : Mode::lines;
   start_ = options_.clock();
   last_draw_ = start_;
 }

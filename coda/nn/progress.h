@@ -15,10 +15,13 @@ std::string format_duration(double seconds);
 /// Prints what is told beside the work, which goes on where it cannot be written: a full disk, a pipe without a reader.
 void tell(std::FILE* out, std::string_view text);
 
+/// Whether a line of it can be drawn again: a terminal, but no dumb one (TERM), such as an editor's.
+bool is_drawn_on(std::FILE* out);
+
 struct ProgressOptions {
   std::FILE* out = stderr;
   enum class Mode { detect, terminal, lines, off } mode = Mode::detect;
-  double line_seconds = 10;       // between two lines where `out` is not a terminal
+  double line_seconds = 10;       // between two lines where lines of `out` cannot be redrawn
   std::function<double()> clock;  // seconds; the steady clock unless given
 };
 

@@ -175,7 +175,7 @@ TEST(CodaExplain, EachProgramWithAProductCanBeAskedFor) {
 
 TEST(CodaExplain, WrongQuestionsAreRefused) {
   expect_usage_error({"info", "--explain", "gemm", "8", "8"}, {"--explain"});
-  expect_usage_error({"info", "--explain", "nonsense", "8", "8", "8"}, {"`nonsense`"});
+  expect_usage_error({"info", "--explain", "nonsense", "8", "8", "8"}, {"--explain: expected", "`nonsense`"});
   // By the function of C++ and C, too.
   expect_usage_error({"info", "--explain", "gemm_norm_glu", "8", "8", "8"}, {"did you mean gemm_rms_swiglu"});
   for (const char* name : {"gemm_rms_reglu", "gemm_rms_qknorm_rope"})

@@ -1,6 +1,8 @@
 #include "coda/nn/progress.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -71,6 +73,25 @@ TEST(Progress, OnATerminalItRedrawsOneLine) {
   const std::string text = capture.text();
   EXPECT_NE(text.find("100%  10/10  all  in 1s\x1b[K\n"), std::string::npos) << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+}
+
+TEST(Progress, OnADumbTerminalItPrintsLines) {
+  for (const char* type : {"xterm", "dumb"}) {
+    const int host = ::posix_openpt(O_RDWR | O_NOCTTY);
+    if (host < 0 || ::grantpt(host) != 0 || ::unlockpt(host) != 0) GTEST_SKIP() << "no pseudo-terminals here";
+    std::FILE* terminal = ::fopen(::ptsname(host), "w");
+    ASSERT_NE(terminal, nullptr);
+    ::setenv("TERM", type, 1);
+    { Progress("train", 10, 0, {.out = terminal, .clock = {}}).note("a note"); }
+    std::fclose(terminal);
+    std::string text;
+    char part[256];
+    for (ssize_t size; (size = ::read(host, part, sizeof(part))) > 0;)
+      text.append(part, static_cast<std::size_t>(size));
+    ::close(host);
+    EXPECT_NE(text.find("a note"), std::string::npos) << text;
+    EXPECT_EQ(text.find('\x1b') != std::string::npos, std::string(type) == "xterm") << type << ": " << text;
+  }
 }
 
 TEST(Progress, ALineNeverWraps) {
