@@ -97,3 +97,10 @@ function(coda_warnings target)
             "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>"
             "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${CODA_WERROR}>>:-Xcompiler=-Werror>")
 endfunction()
+
+# coda_exports(<target>): a shared library shows what coda/exports.map lists, and nothing else.
+function(coda_exports target)
+  set(map "${PROJECT_SOURCE_DIR}/coda/exports.map")
+  target_link_options(${target} PRIVATE "-Wl,--version-script=${map}")
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${map}")
+endfunction()
