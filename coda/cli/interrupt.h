@@ -8,20 +8,22 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 
 #include "coda/nn/progress.h"
 
 namespace coda::cli {
 
-/// While it lives, the first Ctrl-C (or SIGTERM) asks the job to stop; a second one kills it. A signal that the process
-/// was started to ignore stays ignored.
+/// While it lives, the first Ctrl-C (or SIGTERM) asks the job to stop; a second one kills it. A terminal that closes
+/// asks, too, but kills nothing: it may send SIGHUP twice, by the shell and by the kernel. A signal that the process
+/// was started to ignore (`nohup`) stays ignored.
 class CatchInterrupt {
  public:
   CatchInterrupt() {
     struct sigaction action {};
     action.sa_handler = [](int signal) { seen_ = signal; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    for (std::size_t i = 0; i < 2; ++i) {
+    for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+      action.sa_flags = kSignals[i] == SIGHUP ? 0 : static_cast<int>(SA_RESETHAND);
       ::sigaction(kSignals[i], nullptr, &before_[i]);
       if (before_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
     }
@@ -29,7 +31,7 @@ class CatchInterrupt {
   CatchInterrupt(const CatchInterrupt&) = delete;
   CatchInterrupt& operator=(const CatchInterrupt&) = delete;
   ~CatchInterrupt() {
-    for (std::size_t i = 0; i < 2; ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+    for (std::size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
   }
 
   static bool seen() { return seen_ != 0; }
@@ -41,9 +43,9 @@ class CatchInterrupt {
   }
 
  private:
-  static constexpr int kSignals[] = {SIGINT, SIGTERM};
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
   inline static std::atomic<int> seen_{0};  // the signal
-  struct sigaction before_[2];
+  struct sigaction before_[std::size(kSignals)];
 };
 
 /// What a job throws that only stops halfway.

@@ -264,7 +264,7 @@ void add_train(CLI::App& app) {
       "  coda train --data book.txt --out run --minutes 3\n"
       "  coda train --data book.txt --out run --steps 500 --layers 6 --hidden 384 --heads 6 --kv-heads 2 --ffn 1024\n"
       "  coda train --resume --out run\n"
-      "Ctrl-C leaves a checkpoint that --resume goes on from.\n"
+      "Ctrl-C, SIGTERM or a closed terminal leaves a checkpoint that --resume goes on from.\n"
       "Beside other work on the same cores, GOMP_SPINCOUNT=10000 in the environment makes it several times as fast.");
   command.runs([args] { run(*args); });
 }

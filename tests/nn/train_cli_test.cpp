@@ -173,7 +173,7 @@ class Child {
     arguments.push_back(nullptr);
     pid_ = ::fork();
     if (pid_ != 0) return;
-    std::signal(SIGINT, handler);
+    for (const int signal : {SIGINT, SIGHUP}) std::signal(signal, handler);
     if (std::freopen(out.c_str(), "w", stdout) == nullptr || std::freopen(error.c_str(), "w", stderr) == nullptr) {
       ::_exit(126);
     }
@@ -186,10 +186,11 @@ class Child {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }
+  void send(int signal) const { ::kill(pid_, signal); }
   /// Sends the signal once the file is that long; what the process ended with.
   int after(const std::filesystem::path& file, std::size_t bytes, int signal) const {
     wait_for(file, bytes);
-    ::kill(pid_, signal);
+    send(signal);
     int status = -1;
     EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
     return status;
@@ -230,7 +231,7 @@ class TrainSignals : public TrainCommand {
 };
 
 TEST_F(TrainSignals, ControlCLeavesACheckpointAndEndsAsASignalDoes) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const Child child(words({"--quiet", "--steps", "1000000"}), path("error"), SIG_DFL, path("printed"));
     const int status = child.after(path("out/log.jsonl"), 200, signal);  // some steps are done
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
@@ -298,9 +299,22 @@ TEST_F(TrainSignals, TheFirstProcessOfAContainerFailsToo) {
 }
 
 TEST_F(TrainSignals, AnIgnoredControlCStaysIgnored) {
-  const Child child(words({"--quiet", "--steps", "100"}), path("error"), SIG_IGN);
-  EXPECT_EQ(child.after(path("out/log.jsonl"), 200, SIGINT), 0) << slurp(path("error"));
-  EXPECT_EQ(nn::read_training(path("out")).step, 100);
+  for (const int signal : {SIGINT, SIGHUP}) {
+    const Child child(words({"--quiet", "--steps", "100"}), path("error"), SIG_IGN);
+    EXPECT_EQ(child.after(path("out/log.jsonl"), 200, signal), 0) << slurp(path("error"));
+    EXPECT_EQ(nn::read_training(path("out")).step, 100);
+    std::filesystem::remove_all(path("out"));
+  }
+}
+
+TEST_F(TrainSignals, AClosedTerminalThatHangsUpTwiceLeavesACheckpoint) {
+  const Child child(words({"--quiet", "--steps", "1000000", "--accumulation", "300"}), path("error"));
+  Child::wait_for(path("out/log.jsonl"), 200);
+  child.send(SIGHUP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the step is not done, and two at once would be one
+  const int status = child.after(path("out/log.jsonl"), 200, SIGHUP);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGHUP) << status;
+  EXPECT_GT(nn::read_training(path("out")).step, 1);  // the first step's is written at once
 }
 
 TEST_F(TrainCommand, AComparisonThatCannotBeWrittenIsNotMade) {
