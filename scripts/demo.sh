@@ -41,9 +41,10 @@ fi
 readonly options=(--data "$text" --layers 4 --hidden 256 --heads 4 --kv-heads 2 --ffn 768 --batch 8 --seq 256
   --dtype bf16 --lr 5e-4)
 
-# At most so many steps: over many more, the rounding of bf16 alone drives two runs apart.
+# At most so many steps: over many more, the rounding of bf16 alone drives two runs apart. A demo that was stopped
+# begins anew: its text or its minutes may have been others.
 say "Training on $text ($(stat -Lc %s "$text") bytes)"
-"$coda" train "${options[@]}" --out "$checkpoint" --steps 250 --minutes "$(part 0.4)" --validate-every 50
+"$coda" train "${options[@]}" --out "$checkpoint" --overwrite --steps 250 --minutes "$(part 0.4)" --validate-every 50
 steps=$(wc -l <"$checkpoint/log.jsonl")
 
 say "The whole run again, with the programs and beside it with separate passes; then both in fp32"

@@ -34,7 +34,7 @@ struct Arguments {
   double minutes = 0;
   std::int64_t compare = 0;
   int threads = 0;
-  bool resume = false, json = false, quiet = false;
+  bool resume = false, overwrite = false, json = false, quiet = false;
 };
 
 /// As a shell takes it for one word.
@@ -100,6 +100,17 @@ void require_finite(const nn::TrainResult& result, bool trained, bool validates)
   if (validates) require("validation loss", result.validation_loss);
   else if (trained) require("loss", result.loss);
   if (trained) require("gradient", result.gradient_norm);
+}
+
+/// A forgotten --resume must not cost the run that it was meant for.
+void require_no_unfinished_run(const std::filesystem::path& out) {
+  const auto run = nn::find_run(out);
+  if (!run || run->step >= run->steps) return;
+  throw Error(
+      Status::invalid_argument,
+      fmt::format("train: --out: expected a folder without an unfinished run (step {} of {}), got {}: go on with "
+                  "--resume, or give --overwrite",
+                  run->step, run->steps, out.string()));
 }
 
 void train(Arguments& args) {
@@ -191,6 +202,7 @@ void run(Arguments args) {
     if (args.train.steps == 0 && args.minutes == 0) {
       throw UsageError("--steps", "expected --steps or --minutes, or both");
     }
+    if (!args.overwrite) require_no_unfinished_run(args.run.out);
   }
   train(args);
 }
@@ -216,6 +228,8 @@ void add_train(CLI::App& app) {
       command.flag("--resume", args->resume,
                    "Continue the run in --out, bitwise as if it had never stopped; model and training "
                    "options come from there");
+  const Option overwrite =
+      command.flag("--overwrite", args->overwrite, "Let a new run replace an unfinished one in --out").excludes(resume);
   option("--steps", t.steps, "Optimiser steps of the whole run, which the schedule spans");
   option("--minutes", args->minutes,
          "Choose --steps, at most those given, so that the run takes about this long here; the number is then fixed "
@@ -254,6 +268,7 @@ void add_train(CLI::App& app) {
           "compare, and leave comparison.json in --out if that is given",
           1)
       .excludes(resume)
+      .excludes(overwrite)
       .excludes(stop)
       .excludes(save);
   add_threads(command, args->threads);

@@ -232,7 +232,10 @@ LoadedModel load_model(const fs::path& folder, std::optional<DType> dtype) {
   return model;
 }
 
-bool has_training(const fs::path& folder) { return fs::exists(folder / kTrainingFile); }
+bool has_training(const fs::path& folder) {
+  std::error_code ignored;  // where nothing can be looked at, nothing is there
+  return fs::exists(folder / kTrainingFile, ignored);
+}
 
 TrainingState read_training(const fs::path& folder) { return parse_state(SafetensorsFile(folder / kTrainingFile)); }
 

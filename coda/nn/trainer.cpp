@@ -147,6 +147,14 @@ void clear(Weights& gradients) {
                   [](const std::string&, HostTensor& tensor) { std::memset(tensor.data(), 0, tensor.bytes().size()); });
 }
 
+std::optional<RunState> find_run(const fs::path& folder) {
+  if (!has_training(folder)) return std::nullopt;
+  const TrainingState state = read_training(folder);
+  RunState run{state.step};
+  parse(state.options, "steps", run.steps);
+  return run;
+}
+
 Trainer::Trainer(const TrainOptions& options)
     : options_((options.check(), options)),
       data_(options_.data, options_.data_options()),

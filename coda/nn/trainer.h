@@ -66,6 +66,13 @@ struct TrainResult {
   bool interrupted = false;
 };
 
+/// How far a run is.
+struct RunState {
+  std::int64_t step = 0, steps = 0;  // done, and of the whole run
+};
+/// The run whose checkpoint lies in `folder`, if it has one.
+std::optional<RunState> find_run(const std::filesystem::path& folder);
+
 class Trainer {
  public:
   /// A new run: the weights are a function of (model, seed).

@@ -246,7 +246,8 @@ TEST_F(TrainSignals, ControlCLeavesACheckpointAndEndsAsASignalDoes) {
 TEST_F(TrainSignals, ARunKeepsItsFolderToItselfUntilItEnds) {
   const Child child(words({"--quiet", "--steps", "1000000"}), path("error"));
   Child::wait_for(path("out/log.jsonl"), 200);
-  for (const std::string& run : {"train" + data() + model() + "--steps 2", std::string("train --resume --quiet")}) {
+  for (const std::string& run :
+       {"train" + data() + model() + "--overwrite --steps 2", std::string("train --resume --quiet")}) {
     expect_failure(1, run + " --out " + word("out"), {"write: ", path("out").c_str(), "another process is writing to"});
   }
   child.after(path("out/log.jsonl"), 200, SIGKILL);
@@ -437,11 +438,29 @@ TEST_F(TrainCommand, AModelThatCannotRunLeavesTheOldCheckpoint) {
   EXPECT_TRUE(slurp(scratch / "out" / "model.safetensors") == before);
 }
 
+TEST_F(TrainCommand, ANewRunDoesNotReplaceAnUnfinishedOneUnlessTold) {
+  const std::string run = "train" + data() + model() + "--out " + word("out") + " --steps ";
+  ASSERT_EQ(coda(run + "6 --stop-after 2").status, 0);
+  const std::string before = slurp(scratch / "out" / "training.safetensors");
+  expect_failure(1, run + "3",
+                 {"train: --out: expected a folder without an unfinished run (step 2 of 6), got ", path("out").c_str(),
+                  "--resume", "--overwrite"});
+  EXPECT_TRUE(slurp(scratch / "out" / "training.safetensors") == before);
+  expect_failure(2, "train --resume --overwrite --out " + word("out"), {"--overwrite", "--resume"});
+  EXPECT_EQ(coda(run + "3 --overwrite").status, 0);
+  EXPECT_EQ(nn::read_training(scratch / "out").step, 3);
+  EXPECT_EQ(coda(run + "2").status, 0) << "what is finished is replaced as it always was";
+  EXPECT_EQ(nn::read_training(scratch / "out").step, 2);
+  expect_failure(1, "train" + data() + model() + "--steps 2 --out " + word(std::string(300, 'x')),
+                 {"write: ", "File name too long"});
+}
+
 TEST_F(TrainCommand, HelpNamesEveryOption) {
   const Result r = coda("train --help");
   EXPECT_EQ(r.status, 0);
-  for (const char* option : {"--data", "--out", "--resume", "--minutes", "--kv-heads", "--qk-norm", "--accumulation",
-                             "--compare-unfused", "--threads", "--warmup", "Ctrl-C", "GOMP_SPINCOUNT"}) {
+  for (const char* option :
+       {"--data", "--out", "--resume", "--overwrite", "--minutes", "--kv-heads", "--qk-norm", "--accumulation",
+        "--compare-unfused", "--threads", "--warmup", "Ctrl-C", "GOMP_SPINCOUNT"}) {
     EXPECT_NE(r.out.find(option), std::string::npos) << option;
   }
   EXPECT_NE(coda("generate --help").out.find("--top-p"), std::string::npos);

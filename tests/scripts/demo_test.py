@@ -20,6 +20,7 @@ while [[ $# -gt 0 ]]; do
     --data) [[ -f $2 ]] ;;
     --out) out=$2 ;;
     --compare-unfused) compare=1 ;;
+    --overwrite) overwrite=1 ;;
   esac
   shift
 done
@@ -28,6 +29,7 @@ if [[ -n ${compare:-} ]]; then
   run='{"losses":[3.0,null,1.0]}'
   echo "{\"fp32\":{\"fused\":$run,\"unfused\":$run},\"bf16\":{\"fused\":$run,\"unfused\":$run}}" >"$out/comparison.json"
 else
+  [[ ! -f $out/unfinished || -n ${overwrite:-} ]]
   printf '{"step":%s,"loss":%s,"validation_loss":2.5}\n' 1 3.0 2 null 3 1.0 >"$out/log.jsonl"
 fi
 """
@@ -63,6 +65,13 @@ class Demo(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("validation loss 2.5000 nats per byte after 3 steps", done.stdout)
         self.assertIn("DATA: " + str(self.here / "none"), self.demo("none", "./command").stderr)
+
+    def test_one_that_was_stopped_can_be_run_again(self) -> None:
+        checkpoint = self.repository / "build/demo/checkpoint"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "unfinished").touch()
+        done = self.demo("my text.txt", "./command")
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_loss_that_is_not_finite_is_plotted(self) -> None:
         done = self.demo(str(self.here / "my text.txt"), str(self.here / "command"))
