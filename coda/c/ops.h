@@ -13,7 +13,7 @@
 // shape; nothing else may overlap. Tokens, targets and positions are checked on the CPU. On a device they are not
 // looked at before the kernel runs: one that is out of range is skipped there or gives NaN (a target: a loss of NaN and
 // no gradient), and nothing outside of the arguments is read or written. bf16 below the smallest normal number may be
-// read as 0 by a product, and stored as 0, where the CPU has instructions for bf16.
+// read as 0 by a product, and stored as 0, where the CPU has instructions for bf16. The caller's fenv plays no part.
 //
 // Running. A call on the CPU has ended when it returns; it uses OpenMP's threads (omp_set_num_threads, OMP_NUM_THREADS;
 // GCC's ends the program if they cannot start), inside of a parallel region or a child made by fork only the caller's.

@@ -119,13 +119,17 @@ ThreadScratch& scratch() {
 template <class F>
 void parallel_units(std::int64_t count, const F& unit) {
   std::exception_ptr error;
-#pragma omp parallel for schedule(dynamic) if (cpu::may_share())
-  for (std::int64_t i = 0; i < count; ++i) {
-    try {
-      unit(i);
-    } catch (...) {
+#pragma omp parallel if (cpu::may_share())
+  {
+    const cpu::DefaultRounding rounding;
+#pragma omp for schedule(dynamic) nowait
+    for (std::int64_t i = 0; i < count; ++i) {
+      try {
+        unit(i);
+      } catch (...) {
 #pragma omp critical(coda_attention_error)
-      if (!error) error = std::current_exception();
+        if (!error) error = std::current_exception();
+      }
     }
   }
   if (error) std::rethrow_exception(error);

@@ -1,10 +1,16 @@
 // The same bits from run to run, for any number of threads, and from two threads that call at once.
 #include <omp.h>
 
+#include <cfenv>
 #include <functional>
+#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 #include "coda/backend/cpu/product.h"
 #include "tests/programs/harness.h"
@@ -177,6 +183,64 @@ TEST(Bits, AreTheSameInAChildOfAProcessThatHasThreads) {
       return first.difference(again).empty();
     });
     ASSERT_TRUE(same) << job.name;
+  }
+  omp_set_num_threads(before);
+}
+
+/// While it lives, the thread that made it rounds towards zero and, where that can be said, has no subnormal numbers.
+class OtherRounding {
+ public:
+  OtherRounding() {
+    std::fegetenv(&before_);
+    std::fesetround(FE_TOWARDZERO);
+#if defined(__SSE2__)
+    constexpr unsigned kNoSubnormals = 0x8040;
+    _mm_setcsr(_mm_getcsr() | kNoSubnormals);
+#endif
+  }
+  OtherRounding(const OtherRounding&) = delete;
+  OtherRounding& operator=(const OtherRounding&) = delete;
+  ~OtherRounding() { std::fesetenv(&before_); }
+
+ private:
+  std::fenv_t before_{};
+};
+
+TEST(Bits, DoNotDependOnHowTheCallersThreadRounds) {
+  const int before = omp_get_max_threads();
+  Random random(base_seed());
+  const auto draw = [&](std::int64_t count, double scale) {
+    std::vector<float> x(static_cast<std::size_t>(count));
+    for (float& e : x) e = static_cast<float>(scale * random.uniform(-1, 1));
+    return x;
+  };
+  constexpr std::int64_t kM = 1100, kN = 300, kK = 140;
+  const std::vector<float> a = draw(kM * kK, 1e-20), b = draw(kN * kK, 1e-20), x = draw(kM * kN, 1e-39);
+  struct Results {
+    std::vector<float> product{std::vector<float>(kM * kN)}, rows{std::vector<float>(kM)};
+    double norm = 0;
+    bool operator==(const Results&) const = default;
+  };
+  const auto results = [&](int threads) {
+    omp_set_num_threads(threads);
+    Results r;
+    const MatrixOf<const float> partial(x.data(), kM, kN);
+    ops::gemm({.a = MatrixOf<const float>(a.data(), kM, kK),
+               .b = MatrixOf<const float>(b.data(), kN, kK),
+               .out = MatrixOf<float>(r.product.data(), kM, kN)});
+    ops::sum_rows({.partial = partial, .out = VectorOf<float>(r.rows.data(), kM)});
+    ops::squared_norm({.x = VectorOf<const float>(x.data(), kM * kN), .out = VectorOf<double>(&r.norm, 1)});
+    return r;
+  };
+  const Results expected = results(2);
+  for (const int threads : {1, 2, 3}) {
+    std::optional<Results> got;
+    {
+      const OtherRounding rounding;
+      got = results(threads);
+      EXPECT_EQ(std::fegetround(), FE_TOWARDZERO) << "a call leaves it as it was";
+    }
+    EXPECT_TRUE(*got == expected) << "with " << threads << " threads";
   }
   omp_set_num_threads(before);
 }

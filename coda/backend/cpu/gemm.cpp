@@ -417,6 +417,7 @@ void run_elementwise(const GemmCall& c) {
   const std::int64_t across = ceil_div(tiles, width);
 #pragma omp parallel if (blocks * across > 1 && may_share())
   {
+    const DefaultRounding rounding;
 #pragma omp for schedule(static) nowait
     for (std::int64_t i = 0; i < blocks * across; ++i) {
       const std::int64_t first = i / across * rows, last = std::min(first + rows, c.m), tm = first / kTileM;
@@ -472,6 +473,7 @@ void run_typed(const GemmCall& c) {
       const bool parallel = pieces + fills > 1 && threads > 1;
 #pragma omp parallel if (parallel)
       {
+        const DefaultRounding rounding;
         // oneDNN would cut a lone tile's inner dimension among the threads: another sum for each number of them.
         omp_set_num_threads(1);
         if (fills > 0) {

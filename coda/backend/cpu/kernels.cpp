@@ -162,6 +162,7 @@ void cast(MatrixOf<const From> in, MatrixOf<To> out) {
 }
 
 double squared_norm(const ConstVector& x) {
+  const DefaultRounding rounding;
   const std::int64_t blocks = (x.size + kVectorBlock - 1) / kVectorBlock;
   std::vector<double> partial(static_cast<std::size_t>(blocks));
   for_each(blocks, true, [&](std::int64_t b) {
