@@ -4,7 +4,7 @@
 
 #include "coda/backend/cpu/kernels.h"
 #include "coda/backend/sm90/kernels.h"
-#include "coda/ops/check.h"
+#include "coda/ops/common.h"
 
 namespace coda::ops {
 
@@ -46,7 +46,8 @@ void squared_norm(const SquaredNorm& args) {
     return sm90::squared_norm(check.operation(), args.x, args.beta, args.out, args.on.stream);
   }
   auto* out = static_cast<double*>(args.out.data);
-  *out = (args.beta == 0 ? 0 : *out) + cpu::squared_norm(args.x);
+  const Temporary<double> partial(check, args.on, ceil_div(args.x.size, cpu::kVectorBlock));
+  *out = (args.beta == 0 ? 0 : *out) + cpu::squared_norm(args.x, partial.data());
 }
 
 namespace {

@@ -2,8 +2,11 @@
 #include <sys/mman.h>
 
 #include <cmath>
+#include <future>
 #include <limits>
 
+#include "coda/backend/cpu/gemm.h"
+#include "coda/programs/gemm.h"
 #include "tests/programs/harness.h"
 #include "tests/support/full_memory.h"
 
@@ -338,6 +341,22 @@ TEST(Product, NamesTheOperationThatHasNoMemory) {
 #endif
 }
 
+TEST(Product, NamesTheOperationInWhichAnotherLibraryThrew) {
+  float out[1];
+  const BareGemm<float> program{.out = {MatrixOf<float>(out, 1, 1)}};
+  const ConstMatrix x(out, DType::fp32, 1, 1);
+  auto call = cpu::detail::describe<float>("some_gemm", coda::Layout::nt, 1, 1, 1, x, x, program);
+  call.epilogue = [](const void*, const cpu::TileGeometry&, std::int64_t, std::int64_t, const void*, std::int64_t,
+                     std::int64_t) { throw std::future_error(std::future_errc::broken_promise); };
+  try {
+    cpu::detail::run(call);
+    ADD_FAILURE() << "expected an error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status(), Status::device_error);
+    EXPECT_EQ(std::string(e.what()).find("some_gemm: oneDNN: "), 0) << e.what();
+  }
+}
+
 // ---- large
 
 /// Address space of which only what is touched takes memory.
@@ -354,7 +373,7 @@ class Sparse {
   Sparse& operator=(const Sparse&) = delete;
   explicit operator bool() const { return data_ != nullptr; }
   template <class T>
-  T* as() {
+  T* as() const {
     return static_cast<T*>(data_);
   }
 
@@ -362,6 +381,24 @@ class Sparse {
   std::size_t bytes_;
   void* data_ = nullptr;
 };
+
+TEST(SquaredNorm, NamesTheMemoryThatItLacks) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  constexpr std::int64_t kSize = std::int64_t{1} << 35;
+  const Sparse x(static_cast<std::size_t>(kSize) * sizeof(bf16));
+  if (!x) GTEST_SKIP() << "no address space for the vector";
+  double out = 7;
+  try {
+    const FullMemory full(rlim_t{16} << 20);
+    ops::squared_norm({.x = VectorOf<const bf16>(x.as<bf16>(), kSize), .out = VectorOf<double>(&out, 1)});
+    ADD_FAILURE() << "expected an error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status(), Status::device_error);
+    EXPECT_EQ(e.what(), std::string("squared_norm: workspace: expected 134217728 bytes of memory, got none"));
+  }
+  EXPECT_EQ(out, 7);
+#endif
+}
 
 TEST(Gemm, ReachesRowsMoreThan2To31ElementsApart) {
   constexpr std::int64_t kPitch = (std::int64_t{1} << 31) + 24, kRows = 3;

@@ -513,6 +513,8 @@ void run(const GemmCall& call) {
                 std::string(call.op) + ": oneDNN: " + e.what() + " (status " + std::to_string(e.status) + ")");
   } catch (const std::bad_alloc&) {
     throw Error(Status::device_error, std::string(call.op) + ": workspace: out of memory");
+  } catch (const std::exception& e) {  // of the standard library, used by oneDNN: a promise broken for lack of memory
+    throw Error(Status::device_error, std::string(call.op) + ": oneDNN: " + e.what());
   }
 }
 

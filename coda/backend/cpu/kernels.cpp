@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <vector>
 
 #include "coda/backend/cpu/threads.h"
 
@@ -13,10 +12,6 @@ namespace {
 
 // Columns that one thread takes at a time where a kernel runs down the rows.
 constexpr std::int64_t kColumnBlock = 256;
-
-// Elements of a vector that one thread takes at a time, whatever the number of threads: what the first-level cache has
-// room for.
-constexpr std::int64_t kVectorBlock = 2048;
 
 /// To float by rounding to odd: to the odd one of its neighbours where x is none of them. A second rounding, to 16
 /// bits, then gives what one alone would (Boldo and Melquiond, 2008).
@@ -161,10 +156,9 @@ void cast(MatrixOf<const From> in, MatrixOf<To> out) {
   });
 }
 
-double squared_norm(const ConstVector& x) {
+double squared_norm(const ConstVector& x, double* partial) {
   const DefaultRounding rounding;
   const std::int64_t blocks = (x.size + kVectorBlock - 1) / kVectorBlock;
-  std::vector<double> partial(static_cast<std::size_t>(blocks));
   for_each(blocks, true, [&](std::int64_t b) {
     constexpr std::int64_t kLanes = 8;
     const std::int64_t first = b * kVectorBlock, count = std::min(kVectorBlock, x.size - first);
@@ -180,10 +174,10 @@ double squared_norm(const ConstVector& x) {
     }
     double sum = 0;
     for (const double l : lane) sum += l;
-    partial[static_cast<std::size_t>(b)] = sum;
+    partial[b] = sum;
   });
   double sum = 0;
-  for (const double p : partial) sum += p;
+  for (std::int64_t b = 0; b < blocks; ++b) sum += partial[b];
   return sum;
 }
 

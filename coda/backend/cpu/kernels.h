@@ -45,8 +45,12 @@ void embedding_backward(MatrixOf<const T> dx, IndexVector token, MatrixOf<Acc> t
 template <class From, class To>
 void cast(MatrixOf<const From> in, MatrixOf<To> out);
 
-/// sum of x^2
-double squared_norm(const ConstVector& x);
+/// Elements of a vector that one thread takes at a time, whatever the number of threads: what the first-level cache has
+/// room for.
+inline constexpr std::int64_t kVectorBlock = 2048;
+
+/// sum of x^2; partial: memory for a number of each kVectorBlock elements.
+double squared_norm(const ConstVector& x, double* partial);
 
 /// One step; gradient and weight, which may be absent, are of any real type.
 template <class Real>

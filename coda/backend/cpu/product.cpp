@@ -188,7 +188,9 @@ bool has_blocked_product(DType t, std::int64_t m, std::int64_t n, std::int64_t k
   return find_or_make(cache, BlockedKey{t, m, n, k, false}, [&] {
     try {
       return is_optimised(blocked_product(t, m, n, k, false));
-    } catch (const dnnl::error&) {
+    } catch (const dnnl::error& e) {
+      // No answer is kept of any other: memory may have been short.
+      if (e.status != dnnl_unimplemented && e.status != dnnl_invalid_arguments) throw;
       return false;
     }
   });
