@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -47,6 +48,17 @@ TEST(Optimizer, cast_rounds_once_in_every_direction) {
       out.expect_guards_intact("out");
     });
   });
+}
+
+TEST(Optimizer, cast_to_fp16_is_the_same_in_vectors_and_one_by_one) {
+  // Of every exponent, some of them no number, and a row that ends within a vector.
+  std::vector<float> x;
+  for (std::uint32_t i = 0; i < 70005; ++i) x.push_back(std::bit_cast<float>(i * 61357U));
+  std::vector<fp16> out(x.size());
+  const auto size = static_cast<std::int64_t>(x.size());
+  ops::cast({.in = MatrixOf<const float>(x.data(), 1, size), .out = MatrixOf<fp16>(out.data(), 1, size)});
+  for (std::size_t i = 0; i < x.size(); ++i)
+    ASSERT_EQ(out[i].bits, fp16(x[i]).bits) << i << ": " << std::bit_cast<std::uint32_t>(x[i]);
 }
 
 TEST(Optimizer, fp64_is_rounded_once_to_16_bits) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "coda/backend/cpu/threads.h"
+#include "coda/epilogue/simd.h"
 
 namespace coda::cpu {
 namespace {
@@ -29,6 +30,16 @@ To rounded(From x) {
   if constexpr (std::is_same_v<From, double> && sizeof(To) == 2) return To(rounded_to_odd(x));
   else return static_cast<To>(static_cast<acc_t<To>>(x));
 }
+/// out[i] = in[i] for `count` elements, rounded once.
+template <class From, class To>
+void convert(const From* in, std::int64_t count, To* out) {
+  std::int64_t i = 0;
+  if constexpr (std::is_same_v<From, float> && std::is_same_v<To, fp16>) {  // vectors of bf16 have no subnormals
+    constexpr int kL = kLanes<float>;
+    for (; i + kL <= count; i += kL) store_as<kL>(out + i, load_as<kL>(in + i));
+  }
+  for (; i < count; ++i) out[i] = rounded<To>(in[i]);
+}
 /// out[i] = x[first + i] for `count` elements.
 template <class Real>
 void load_block(const ConstVector& x, std::int64_t first, std::int64_t count, Real* out) {
@@ -39,11 +50,7 @@ void load_block(const ConstVector& x, std::int64_t first, std::int64_t count, Re
 }
 template <class Real>
 void store_block(const Real* in, std::int64_t first, std::int64_t count, const Vector& x) {
-  with_real(x.dtype, [&](auto element) {
-    using T = decltype(element);
-    T* out = static_cast<T*>(x.data) + first;
-    for (std::int64_t i = 0; i < count; ++i) out[i] = rounded<T>(in[i]);
-  });
+  with_real(x.dtype, [&](auto element) { convert(in, count, static_cast<decltype(element)*>(x.data) + first); });
 }
 
 }  // namespace
@@ -151,9 +158,7 @@ void embedding_backward(MatrixOf<const T> dx, IndexVector token, MatrixOf<Acc> t
 
 template <class From, class To>
 void cast(MatrixOf<const From> in, MatrixOf<To> out) {
-  for_each(in.rows, true, [&](std::int64_t m) {
-    for (std::int64_t n = 0; n < in.cols; ++n) out.row(m)[n] = rounded<To>(in.row(m)[n]);
-  });
+  for_each(in.rows, true, [&](std::int64_t m) { convert(in.row(m), in.cols, out.row(m)); });
 }
 
 double squared_norm(const ConstVector& x, double* partial) {
