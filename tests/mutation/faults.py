@@ -335,7 +335,8 @@ FAULTS = [
         kernels,
     ),
     (KERNELS, "std::min(tile_n, n - t * tile_n)", "tile_n", kernels),
-    (KERNELS, "double sum = beta == 0 ? 0 : beta * static_cast<double>(out[n]);", "double sum = 0;", kernels),
+    (KERNELS, "const Acc* in = row(i) + first;", "const Acc* in = row(i);", kernels),
+    (KERNELS, "sum[n] = beta == 0 ? 0 : beta * static_cast<double>(out[first + n]);", "sum[n] = 0;", kernels),
     (
         KERNELS,
         "const double shift = std::isinf(top) ? 0 : top;",

@@ -53,6 +53,22 @@ void store_block(const Real* in, std::int64_t first, std::int64_t count, const V
   with_real(x.dtype, [&](auto element) { convert(in, count, static_cast<decltype(element)*>(x.data) + first); });
 }
 
+/// out[n] = beta out[n] + the sum of row(i)[n] over 0 <= i < rows in this order: some columns of all rows at a time,
+/// for each element of one column has a cache line of its own.
+template <class Acc, class Row>
+void sum_down(std::int64_t rows, std::int64_t cols, double beta, Acc* out, const Row& row) {
+  for_each(ceil_div(cols, kColumnBlock), rows * cols > 65536 && cols > kColumnBlock, [&](std::int64_t b) {
+    const std::int64_t first = b * kColumnBlock, count = std::min(kColumnBlock, cols - first);
+    double sum[kColumnBlock];
+    for (std::int64_t n = 0; n < count; ++n) sum[n] = beta == 0 ? 0 : beta * static_cast<double>(out[first + n]);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const Acc* in = row(i) + first;
+      for (std::int64_t n = 0; n < count; ++n) sum[n] += static_cast<double>(in[n]);
+    }
+    for (std::int64_t n = 0; n < count; ++n) out[first + n] = static_cast<Acc>(sum[n]);
+  });
+}
+
 }  // namespace
 
 template <class Acc>
@@ -122,24 +138,14 @@ void sum_rows(MatrixOf<const Acc> partial, double scale, Acc* out) {
 
 template <class Acc>
 void sum_columns(MatrixOf<const Acc> partial, double beta, Acc* out) {
-  for_each(partial.cols, partial.rows * partial.cols > 65536, [&](std::int64_t n) {
-    double sum = beta == 0 ? 0 : beta * static_cast<double>(out[n]);
-    for (std::int64_t t = 0; t < partial.rows; ++t) sum += static_cast<double>(partial.row(t)[n]);
-    out[n] = static_cast<Acc>(sum);
-  });
+  sum_down(partial.rows, partial.cols, beta, out, [&](std::int64_t t) { return partial.row(t); });
 }
 
 template <class Acc>
 void sum_heads(MatrixOf<const Acc> partial, std::int64_t first_column, std::int64_t heads, std::int64_t head_dim,
                double beta, Acc* out) {
-  for (std::int64_t d = 0; d < head_dim; ++d) {
-    double sum = beta == 0 ? 0 : beta * static_cast<double>(out[d]);
-    for (std::int64_t t = 0; t < partial.rows; ++t) {
-      for (std::int64_t h = 0; h < heads; ++h)
-        sum += static_cast<double>(partial.row(t)[first_column + h * head_dim + d]);
-    }
-    out[d] = static_cast<Acc>(sum);
-  }
+  sum_down(partial.rows * heads, head_dim, beta, out,
+           [&](std::int64_t i) { return partial.row(i / heads) + first_column + i % heads * head_dim; });
 }
 
 template <class T, class Acc>
