@@ -16,14 +16,14 @@
 // read as 0 by a product, and stored as 0, where the CPU has instructions for bf16. The caller's fenv plays no part.
 //
 // Running. A call on the CPU has ended when it returns; it uses OpenMP's threads (omp_set_num_threads, OMP_NUM_THREADS;
-// GCC's ends the program if they cannot start), inside of a parallel region or a child made by fork only the caller's.
-// A call on sm90 is enqueued on its stream (null: the legacy default stream) and returns: it does not wait, and an
-// error while it runs is CUDA's to tell at the next synchronisation. Any number of host threads may call at once, on
-// any streams; the caller's own work on a stream keeps its order with the calls. No call may come from the destructor
-// of a static object: what a thread keeps is gone then. In C and C++ the memory must be of the thread's current device;
-// its primary context is used, and must not be reset. Calls can be captured in a CUDA graph. Where one needs memory
-// between its kernels it takes it from a stream-ordered pool of the library's own, which keeps what it has: up to 18 MB
-// for a product whose last round of tiles is split, up to 32 MB for one of cuBLASLt's, some 256 MB where a program runs
+// GCC's ends the program if it gets none), in a parallel region or a child forked behind a call only the caller's. A
+// call on sm90 is enqueued on its stream (null: the legacy default stream) and returns: it does not wait, and an error
+// while it runs is CUDA's to tell at the next synchronisation. Any number of host threads may call at once, on any
+// streams; the caller's own work on a stream keeps its order with the calls. No call may come from the destructor of a
+// static object: what a thread keeps is gone then. In C and C++ the memory must be of the thread's current device; its
+// primary context is used, and must not be reset. Calls can be captured in a CUDA graph. Where one needs memory between
+// its kernels it takes it from a stream-ordered pool of the library's own, which keeps what it has: up to 18 MB for a
+// product whose last round of tiles is split, up to 32 MB for one of cuBLASLt's, some 256 MB where a program runs
 // unfused behind a product (`coda info --explain` tells which), and what a call's own comment says. A call of several
 // kernels asks for it as it goes: where memory ends, the first of them may have run. In a graph such memory is a node,
 // so that the graph can be no child graph and no body of a conditional node, and has one executable at a time.

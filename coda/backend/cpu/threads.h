@@ -4,6 +4,7 @@
 #include <omp.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <cstdint>
 
 #if defined(__SSE2__)
@@ -15,13 +16,19 @@
 namespace coda::cpu {
 
 namespace detail {
-inline bool is_forked = false;
-inline const bool follows_forks = pthread_atfork(nullptr, nullptr, [] { is_forked = true; }) == 0;
+inline std::atomic<bool> has_shared = false;
+/// In a child made by fork behind the first region of several threads.
+inline bool has_lost_threads = false;
+inline const bool follows_forks = pthread_atfork(nullptr, nullptr, [] { has_lost_threads = has_shared; }) == 0;
 }  // namespace detail
 
 /// Whether a parallel region may have other threads than the caller's: not inside of another region, nor in a child
-/// made by fork, where OpenMP would wait for threads that only its parent has.
-inline bool may_share() { return !omp_in_parallel() && !detail::is_forked; }
+/// whose parent has had some, for which OpenMP would wait there.
+inline bool may_share() {
+  if (omp_in_parallel() || detail::has_lost_threads) return false;
+  if (omp_get_max_threads() > 1) detail::has_shared.store(true, std::memory_order_relaxed);
+  return true;
+}
 
 /// The threads that a region may have.
 inline int most_threads() { return may_share() ? omp_get_max_threads() : 1; }
