@@ -136,5 +136,14 @@ TEST(BestSplit, IsAsMeasured) {
   EXPECT_EQ(best(6, 5, 8), none);
 }
 
+TEST(Rounds, AreOfOneClusterAtLeast) {
+  for (const int multiprocessors : {0, 1, 2, 3}) {
+    const Rounds rounds = rounds_of(8, 8, multiprocessors);
+    EXPECT_EQ(rounds.clusters, 1) << multiprocessors;
+    EXPECT_EQ(rounds.full, 8) << multiprocessors;
+    EXPECT_EQ(rounds.left, 0) << multiprocessors;
+  }
+}
+
 }  // namespace
 }  // namespace coda::sm90

@@ -149,7 +149,8 @@ struct Rounds {
   Split split;  // of what is left
 };
 constexpr Rounds rounds_of(std::int64_t tiles, std::int64_t steps, int multiprocessors) {
-  const auto clusters = static_cast<int>(std::min<std::int64_t>(tiles, multiprocessors / kClusterN));
+  const int most = std::max(1, multiprocessors / kClusterN);  // a share of a GPU may be of one multiprocessor
+  const auto clusters = static_cast<int>(std::min<std::int64_t>(tiles, most));
   Rounds rounds{clusters, tiles / clusters, static_cast<int>(tiles % clusters), {}};
   constexpr std::int64_t kMost = 1 << 30;
   if (tiles < kMost && steps < kMost) {
