@@ -487,33 +487,33 @@ TEST(GemmNormRope, ReadsAnglesMoreThan2To31ElementsIntoTheTable) {
   }
 }
 
-/// Operands whose packed form is more than the group that is held at a time: A, and with few rows B. A has one nonzero
-/// in each row, so the reference is a look-up.
-void pack_in_groups(std::int64_t rows) {
-  constexpr std::int64_t kN = 270, kK = 66'000;
+/// Operands whose packed form is more than the group that is held at a time. A has one nonzero in each row, so the
+/// reference is a look-up.
+void pack_in_groups(std::int64_t rows, std::int64_t cols, std::int64_t steps) {
   for (const coda::Layout l : kLayouts) {
     SCOPED_TRACE(coda::name_of(l));
     const bool a_km = l == coda::Layout::tn, b_kn = l != coda::Layout::nt;
-    std::vector<fp16> a(rows * kK, fp16(0.f)), b(kN * kK), out(rows * kN);
-    const auto column = [](std::int64_t m) { return m * 7919 % kK; };
+    std::vector<fp16> a(rows * steps, fp16(0.f)), b(cols * steps), out(rows * cols);
+    const auto column = [&](std::int64_t m) { return m * 7919 % steps; };
     const auto value = [](std::int64_t n, std::int64_t k) { return static_cast<float>((n * 31 + k * 17) % 101 - 50); };
     for (std::int64_t m = 0; m < rows; ++m)
-      a[static_cast<std::size_t>(a_km ? column(m) * rows + m : m * kK + column(m))] = fp16(2.f);
-    for (std::int64_t n = 0; n < kN; ++n)
-      for (std::int64_t k = 0; k < kK; ++k)
-        b[static_cast<std::size_t>(b_kn ? k * kN + n : n * kK + k)] = fp16(value(n, k));
-    ops::gemm({.a = {a.data(), DType::fp16, a_km ? kK : rows, a_km ? rows : kK},
-               .b = {b.data(), DType::fp16, b_kn ? kK : kN, b_kn ? kN : kK},
+      a[static_cast<std::size_t>(a_km ? column(m) * rows + m : m * steps + column(m))] = fp16(2.f);
+    for (std::int64_t n = 0; n < cols; ++n)
+      for (std::int64_t k = 0; k < steps; ++k)
+        b[static_cast<std::size_t>(b_kn ? k * cols + n : n * steps + k)] = fp16(value(n, k));
+    ops::gemm({.a = {a.data(), DType::fp16, a_km ? steps : rows, a_km ? rows : steps},
+               .b = {b.data(), DType::fp16, b_kn ? steps : cols, b_kn ? cols : steps},
                .layout = l,
-               .out = {out.data(), DType::fp16, rows, kN}});
+               .out = {out.data(), DType::fp16, rows, cols}});
     for (std::int64_t m = 0; m < rows; ++m)
-      for (std::int64_t n = 0; n < kN; ++n)
-        ASSERT_EQ(static_cast<float>(out[static_cast<std::size_t>(m * kN + n)]), 2 * value(n, column(m)))
+      for (std::int64_t n = 0; n < cols; ++n)
+        ASSERT_EQ(static_cast<float>(out[static_cast<std::size_t>(m * cols + n)]), 2 * value(n, column(m)))
             << m << ", " << n;
   }
 }
-TEST(Gemm, PacksOperandsInGroups) { pack_in_groups(260); }
-TEST(Gemm, PacksOperandsOfFewRowsInGroups) { pack_in_groups(40); }
+TEST(Gemm, PacksLongRowsOfAInGroups) { pack_in_groups(260, 270, 66'000); }
+// Too short for blocks.
+TEST(Gemm, PacksShortColumnsOfBInGroups) { pack_in_groups(2, 168'000, 100); }
 
 }  // namespace
 }  // namespace coda::test

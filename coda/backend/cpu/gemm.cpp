@@ -274,12 +274,12 @@ Plan plan_of(const GemmCall& c, const Operand& a, const Operand& b) {
   const bool widen = needs_widening(a.dtype), one_tile = c.n <= c.tile_n;
   const DType stored = widen ? DType::fp32 : a.dtype;
   // A bf16 product that takes rows of B as they are stored is fast enough to be overtaken by one in blocks only by this
-  // much work; but its tiles cannot be shared.
+  // much work; but its tiles cannot be shared. What is widened is written anew in any case.
   const bool as_stored = stored == DType::bf16 && c.layout == Layout::nt && !has_few_tiles(c);
   const std::int64_t enough = as_stored ? 2 * kTileM : 2 * kStripe;
   const Chunks chunks = chunks_of(c, stored);
   const Piece piece = chunks.whole() ? piece_in_blocks(c, stored) : piece_in_chunks(c);
-  if (c.m > enough && has_blocked_products(c, stored, piece, chunks)) {
+  if ((c.m > enough || widen) && has_blocked_products(c, stored, piece, chunks)) {
     const bool contiguous = a.k_stride == 1 && a.free_stride == c.k && chunks.whole();
     return {contiguous && !widen ? Order::as_is : Order::k_inner, Order::blocks, piece, chunks};
   }
