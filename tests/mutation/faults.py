@@ -20,6 +20,7 @@ PRODUCT = "coda/backend/cpu/product.cpp"
 CALL = "coda/backend/cpu/gemm.h"
 PACK = "coda/backend/cpu/pack.h"
 KERNELS = "coda/backend/cpu/kernels.cpp"
+THREADS = "coda/backend/cpu/threads.h"
 LAYER = "coda/ops/layer.cpp"
 MEMORY = "coda/ops/layer_memory.cpp"
 LOSS = "coda/ops/loss.cpp"
@@ -267,6 +268,8 @@ FAULTS = [
     (LOOP, "c.epilogue(c.program, turned, 0, g.cols,", "c.epilogue(c.program, turned, 0, g.cols - 1,", loop),
     (LOOP, "if (!wide || folds ||", "if (!wide ||", loop),
     (LOOP, "        omp_set_num_threads(1);\n", "", bits),
+    (THREADS, "_mm_setcsr(kAtStart);", "", bits),
+    (THREADS, " && !detail::is_forked", "", bits),
     (PACK, ("out[c * rows + r] = in[r * pitch + c];", 0), "out[c * rows + r] = in[r * cols + c];", loop),
     (PACK, "lines[0] + i, kLine);", "lines[0], kLine);", "cpu_pack_test"),
     (PACK, "(l * kR + i) * out_pitch,", "(l * kR + i / 2) * out_pitch,", "cpu_pack_test"),
