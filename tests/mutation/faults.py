@@ -269,7 +269,7 @@ FAULTS = [
     (LOOP, "if (!wide || folds ||", "if (!wide ||", loop),
     (LOOP, "        omp_set_num_threads(1);\n", "", bits),
     (THREADS, "_mm_setcsr(kAtStart);", "", bits),
-    (THREADS, " && !detail::is_forked", "", bits),
+    (THREADS, " || detail::has_lost_threads", "", bits),
     (PACK, ("out[c * rows + r] = in[r * pitch + c];", 0), "out[c * rows + r] = in[r * cols + c];", loop),
     (PACK, "lines[0] + i, kLine);", "lines[0], kLine);", "cpu_pack_test"),
     (PACK, "(l * kR + i) * out_pitch,", "(l * kR + i / 2) * out_pitch,", "cpu_pack_test"),
