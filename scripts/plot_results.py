@@ -167,14 +167,16 @@ def plot_layer(run: dict, peers: dict | None) -> None:
         names.append(name)
         groups[OURS][name] = r["ratio"]
         other = peer_records.get((r["hidden"], r["ffn"], r["pass"]))
-        for peer in COLORS.keys() & other.keys() if other else ():
+        for peer in COLORS.keys() & other.keys() - {OURS} if other else ():
             groups.setdefault(peer, {})[name] = other["gemms_ms"] / other[peer]
     rows = Rows(names, [groups])
     figure, axes = plt.subplots(figsize=(8, rows.inches + 1.2), layout="constrained")
     grouped_bars(axes, rows, groups, COLORS)
     axes.set_xlabel("sum of the layer's bare products by cuBLAS / time of the layer")
     axes.set_ylabel("hidden / ffn width")
-    figure.suptitle(f"A layer without attention, 16384 tokens; longer is faster; {measured_on(run)}{peers_from(peers)}")
+    of = (peers or {}).get("layer_run")
+    where = f"\npeers: torch {of['torch']}; commit {of['commit']}, {of['date']}" if of else peers_from(peers)
+    figure.suptitle(f"A layer without attention, 16384 tokens; longer is faster; {measured_on(run)}{where}")
     figure.legend(loc="outside lower right", ncols=4, fontsize=7)
     save(figure, "layer")
 
