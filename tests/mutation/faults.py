@@ -440,6 +440,7 @@ FAULTS = [
         "i);",
         "nn/generate.cpp model_test",
     ),
+    ("coda/nn/generate.cpp", "last(static_cast", "first(static_cast", "nn/generate.cpp model_test"),
     ("coda/nn/trainer.cpp", '  visit("warmup", o.warmup);\n', "", "nn/trainer.cpp trainer_test"),
     (
         "coda/nn/trainer.cpp",

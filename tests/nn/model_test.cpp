@@ -312,6 +312,20 @@ TEST(Generate, GoesOnFromWhatItWrote) {
   EXPECT_EQ(std::vector<std::int32_t>(text.begin() + 3, text.end()), whole);
 }
 
+TEST(Generate, BehindAllPositionsGoesOnFromTheLaterHalfOfTheText) {
+  ModelConfig config = tiny_config(false, false);
+  config.max_positions = 16;
+  const Weights weights = lively_weights(config, DType::fp32, 5);
+  for (std::int32_t first = 0; first < 5; ++first) {
+    std::vector<std::int32_t> text{first, 2, 3};
+    const auto made = generate(config, weights, text, {.tokens = 15, .sample = {.temperature = 0}});
+    text.insert(text.end(), made.begin(), made.end() - 1);  // one more than there are positions
+    ASSERT_EQ(text.size(), 17U);
+    const std::vector<std::int32_t> half(text.end() - 8, text.end());
+    EXPECT_EQ(generate(config, weights, half, {.tokens = 1, .sample = {.temperature = 0}}).at(0), made.back());
+  }
+}
+
 TEST(Generate, TakesAPromptOfAllPositions) {
   ModelConfig config = tiny_config(false, false);
   for (const std::int64_t positions : {1, 3}) {
