@@ -432,6 +432,7 @@ FAULTS = [
     ("coda/nn/config.cpp", "= config.rope_theta;", "= int(config.rope_theta);", "nn/config.cpp model_config_test"),
     ("coda/nn/model.cpp", "rotary_table(all_.rotary, config_.rope_theta)", "rotary_table(all_.rotary, 1e4)", model),
     ("coda/nn/model.cpp", "(activations_.rotary, config_.rope_theta)", "(activations_.rotary, 1e4)", model),
+    ("coda/nn/model.cpp", "batch.targets, vocab,", "batch.targets, vocab + 1,", model),
     ("coda/nn/blocks.cpp", (".eps = config_.norm_eps,", 0), "", blocks),
     ("coda/nn/blocks.cpp", (".eps = config_.norm_eps,", 1), "", blocks),
     (

@@ -369,6 +369,8 @@ TEST(ModelErrors, NameTheArgument) {
   batch = random_batch(2, 4, config.vocab, 1);
   batch.targets[0] = -1;
   testing::expect_error(Status::invalid_argument, [&] { model.loss(batch); }, "targets", "got -1 at 0");
+  batch.targets[0] = 11;
+  testing::expect_error(Status::invalid_argument, [&] { model.loss(batch); }, "targets", "below 11", "got 11 at 0");
   batch.targets.pop_back();
   testing::expect_error(Status::invalid_argument, [&] { model.loss(batch); }, "batch", "2 x 4");
   testing::expect_error(Status::invalid_argument, [&] { model.loss({0, 4, {}, {}}); }, "batch", "0 x 4");
