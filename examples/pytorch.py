@@ -6,8 +6,8 @@ pip install --no-build-isolation .   (or PYTHONPATH=build/cpu/python), then: pyt
 
 import torch
 import torch.nn.functional as F
-from coda_torch import BlockWeights, HeadWeights, Heads, QkvWeights
-from coda_torch.functional import block, block_post, block_pre, rotary_table
+from pycoda import BlockWeights, HeadWeights, Heads, QkvWeights
+from pycoda.functional import block, block_post, block_pre, rotary_table
 
 TEXT = b"Everything in a Transformer but attention runs in the epilogues of its matrix products. " * 4
 HIDDEN, FFN, LAYERS, HEADS, HEAD_DIM, VOCABULARY = 64, 160, 2, 4, 16, 256

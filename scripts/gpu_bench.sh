@@ -33,7 +33,7 @@ fi
 if [[ -z ${CODA_PREBUILT:-} ]]; then
   cmake --preset cuda >/dev/null
   cmake --build --preset cuda --target coda_cli
-  rm -f build/cuda/python/coda_torch/libcoda_torch.so # of an earlier build, if this one has no PyTorch
+  rm -f build/cuda/python/pycoda/libcoda_torch.so # of an earlier build, if this one has no PyTorch
   if [[ -n $peers ]] && grep -q libcoda_torch build/cuda/build.ninja; then
     cmake --build --preset cuda --target coda_torch_package
   fi

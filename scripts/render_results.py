@@ -234,7 +234,7 @@ def step_section(runs: list[dict]) -> list[str]:
     commits = ", ".join(f"{run['commit']} (torch {run['torch'].partition('+')[0]})" for run in runs)
     text = (
         "From PyTorch: a training step, forward and backward of 8192 tokens (4 x 2048) in bf16 with PyTorch's attention, "
-        "by `coda_torch.Llama` and by plain PyTorch (compiled a layer at a time), and the memory that it takes beyond the "
+        "by `pycoda.Llama` and by plain PyTorch (compiled a layer at a time), and the memory that it takes beyond the "
         "weights. Graph replays in "
         f"turn, medians; commits {commits}. Host time of a call from Python (1024 x 1024 x 512), each run on a host of "
         "its own: "

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the operators for PyTorch from the declarations in coda/ops/{ops,layer}.h.
 
-coda/torch/ops.cpp registers one operator for each call that computes, over the function of C; python/coda_torch/ops.py
+coda/torch/ops.cpp registers one operator for each call that computes, over the function of C; python/pycoda/ops.py
 has a documented function for each. An operator's arguments are those of the call's struct, with the structs in it laid
 flat (`norm.rstd` is `norm_rstd`; `in` is `input`), but for where it runs, its workspace and the count of its traffic.
 """
@@ -167,7 +167,7 @@ def python(operators: Operators) -> str:
     top = (ROOT / "coda/ops/ops.h").read_text().partition("#pragma once")[0].partition("//\n")[2]
     conventions = sentence(top.rstrip().splitlines())
     lines = [DOCSTRING.format(conventions=conventions), "from typing import Literal", "", "import torch"]
-    lines += ["from torch import Tensor", "", "import coda_torch._library", "", "In = Tensor | None"]
+    lines += ["from torch import Tensor", "", "import pycoda._library", "", "In = Tensor | None"]
     lines += ["Out = Tensor | None  # written"]
     functions = operators.functions()
     for function in functions:
@@ -179,18 +179,18 @@ def python(operators: Operators) -> str:
             lines.append(f"{argument.name}: {python_type(argument, operators)} = {argument.default},{comment}")
         text = sentence(function.comment or struct.comment).replace("\\", "\\\\")
         written = "".join(f"{a.name}, " for a in arguments if VIEWS.get(a.cpp))
-        lines += [") -> None:", f'    """\n{indented(text)}\n    """', "    coda_torch._library.call("]
+        lines += [") -> None:", f'    """\n{indented(text)}\n    """', "    pycoda._library.call("]
         lines += [f"torch.ops.coda.{function.name}.default, (", *[f"{argument.name}," for argument in arguments]]
         lines += [f"), ({written})", "    )"]
     listed = ", ".join(f'"{function.name}"' for function in functions)
-    lines += ["", "", f"coda_torch._library.complete(({listed}))"]
+    lines += ["", "", f"pycoda._library.complete(({listed}))"]
     return "\n".join([*lines, ""])
 
 
 def files() -> dict[str, str]:
     """Path in the repository: what it should hold, but for its layout."""
     operators = Operators()
-    return {"coda/torch/ops.cpp": source(operators), "python/coda_torch/ops.py": python(operators)}
+    return {"coda/torch/ops.cpp": source(operators), "python/pycoda/ops.py": python(operators)}
 
 
 def laid_out(path: str, text: str) -> str:

@@ -66,7 +66,7 @@ class Layer:
         return x, torch.cat((rotate(qk, self.rotary).to(v.dtype), v), 1).flatten(1)
 
     def by_coda(self, coda):
-        """What `coda`, coda_torch.functional, is called with: the function and its inputs. Rows of gate and up by turns."""
+        """What `coda`, pycoda.functional, is called with: the function and its inputs. Rows of gate and up by turns."""
         s, device = self.shape, self.rotary.device
         frequency = ROPE_BASE ** (-torch.arange(0, s.head_dim, 2, device=device, dtype=torch.float64) / s.head_dim)
         position = torch.arange(self.tokens, device=device) % SEQUENCE

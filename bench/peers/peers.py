@@ -28,7 +28,7 @@ except ImportError as error:
     quack_peer, why_no_quack = None, str(error)
 
 try:
-    from coda_torch import functional as coda
+    from pycoda import functional as coda
 except ImportError:
     coda = None
 

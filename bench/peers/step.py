@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times a training step of a LLaMA, forward and backward, on this machine's Hopper GPU: coda_torch.Llama beside the same
+"""Times a training step of a LLaMA, forward and backward, on this machine's Hopper GPU: pycoda.Llama beside the same
 model in plain PyTorch, eager and by torch.compile; and what a call costs its caller in Python.
 
 All attend by scaled_dot_product_attention. Writes the file that scripts/render_results.py reads.
@@ -18,12 +18,12 @@ try:
 except ImportError:
     sys.exit("step: skipped: PyTorch is not installed for this Python")
 try:
-    import coda_torch  # noqa: F401
+    import pycoda  # noqa: F401
 except ImportError as error:
     sys.exit(f"step: skipped: {error}")
 
-from coda_torch import Llama, LlamaConfig, ops
-from coda_torch.functional import rotary_table
+from pycoda import Llama, LlamaConfig, ops
+from pycoda.functional import rotary_table
 from programs import rotate
 from timing import Candidate, flush_buffer, host_us, interleave
 from torch import nn

@@ -7,8 +7,8 @@ import unittest.mock
 
 import plain
 import torch
-from coda_torch import ops
-from coda_torch.functional import (
+from pycoda import ops
+from pycoda.functional import (
     BlockWeights,
     HeadWeights,
     Heads,

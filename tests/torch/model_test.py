@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""coda_torch.Llama against the models of `transformers` whose weights it takes: logits, loss, gradients, and back."""
+"""pycoda.Llama against the models of `transformers` whose weights it takes: logits, loss, gradients, and back."""
 
 import contextlib
 import copy
@@ -9,8 +9,8 @@ import unittest
 
 import torch
 import torch.nn.functional as F
-from coda_torch import Llama, LlamaConfig
-from coda_torch.llama import query_key_value
+from pycoda import Llama, LlamaConfig
+from pycoda.llama import query_key_value
 from torch._functorch.aot_autograd import aot_function
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint

@@ -13,11 +13,11 @@ import typing
 import unittest
 import unittest.mock
 
-import coda_torch
+import pycoda
 import plain
 import torch
 import torch.nn.functional as F
-from coda_torch import _library, ops, tiles
+from pycoda import _library, ops, tiles
 from torch.autograd import forward_ad
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -642,7 +642,7 @@ class Installed(unittest.TestCase):
             environment = {k: v for k, v in os.environ.items() if k != "CODA_TORCH_LIBRARY"}
             with (
                 unittest.mock.patch.dict(os.environ, environment, clear=True),
-                unittest.mock.patch.object(coda_torch, "__path__", [empty, built]),
+                unittest.mock.patch.object(pycoda, "__path__", [empty, built]),
             ):
                 self.assertEqual(_library.path(), library)
                 library.unlink()

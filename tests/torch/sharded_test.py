@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""coda_torch.Llama sharded over two processes by FSDP2 against the same model in one."""
+"""pycoda.Llama sharded over two processes by FSDP2 against the same model in one."""
 
 import tempfile
 import unittest
 
 import torch
 import torch.distributed as dist
-from coda_torch import Llama, LlamaConfig
+from pycoda import Llama, LlamaConfig
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 

@@ -22,11 +22,11 @@ def path() -> Path:
 def load() -> None:
     found = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if found < OLDEST:
-        raise ImportError(f"coda_torch: expected PyTorch {OLDEST[0]}.{OLDEST[1]} or newer, got {torch.__version__}")
+        raise ImportError(f"pycoda: expected PyTorch {OLDEST[0]}.{OLDEST[1]} or newer, got {torch.__version__}")
     library = path()
     if not library.exists():
         raise ImportError(
-            f"coda_torch: expected the library {library}, got no such file; `pip install --no-build-isolation .` builds it"
+            f"pycoda: expected the library {library}, got no such file; `pip install --no-build-isolation .` builds it"
         )
     torch.ops.load_library(library)
 

@@ -40,7 +40,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-import coda_torch._library
+import pycoda._library
 
 In = Tensor | None
 Out = Tensor | None  # written
@@ -63,7 +63,7 @@ def gemm(
     out = f(alpha a b + beta c + bias); preact (optional) is the value before f. out, c and preact (M, N) have one
     dtype: T, or fp32 where T is a 16-bit type; bias (N) has T.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.gemm.default,
         (
             a,
@@ -101,7 +101,7 @@ def gemm_residual(
     x = a b + residual; h = x weight (optional); and statistics of x for the next norm: sum_sq (M, tiles_n) for RMSNorm,
     or mean and m2 (M, tiles_n), of one pitch: mean and sum of squared deviations inside each tile, for LayerNorm.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.gemm_residual.default,
         (
             a,
@@ -139,7 +139,7 @@ def embedding(
     """
     x[m] = table[token[m]] (table (V, N), token (M) int32 or int64 in [0, V)), and h and statistics as in gemm_residual.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.embedding.default,
         (
             table,
@@ -171,7 +171,7 @@ def rms_finalize(
     """
     rstd[m] = 1 / sqrt(sum_t sum_sq[m, t] / n + eps); n is the width of the normalised rows.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.rms_finalize.default,
         (
             sum_sq,
@@ -195,7 +195,7 @@ def layernorm_finalize(
     """
     mean[m] and rstd[m] = 1 / sqrt(var + eps) from the tiles' means and m2 (merged as in Chan, Golub, LeVeque 1979).
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.layernorm_finalize.default,
         (
             tile_mean,
@@ -228,7 +228,7 @@ def gemm_norm(
     """
     z = norm(a b); out = f(z) (M, N); preact (optional) = z.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.gemm_norm.default,
         (
             a,
@@ -266,7 +266,7 @@ def gemm_norm_glu(
     z = norm(a b) (M, 2F); out[m, j] = act(z[m, 2j]) z[m, 2j+1] (M, F); preact (optional) = z. Weight rows are
     interleaved gate 0, up 0, gate 1, up 1, ... (Shazeer, arXiv 2002.05202).
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.gemm_norm_glu.default,
         (
             a,
@@ -307,7 +307,7 @@ def gemm_norm_rope(
     """
     z = norm(a b) (M, (q+k+v) head_dim); out: q and k heads rotated pairwise, v heads as they are.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.gemm_norm_rope.default,
         (
             a,
@@ -354,7 +354,7 @@ def gemm_norm_qknorm_rope(
     As gemm_norm_rope with an RMSNorm of each q and k head (weights q_weight, k_weight (head_dim)) before the rotation;
     preact (optional, needed by the backward) = z.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.gemm_norm_qknorm_rope.default,
         (
             a,
@@ -413,7 +413,7 @@ def gemm_lse(
     the target's logit goes to target_logit (M); rows whose target is outside of the block are left as they are.
     `first_column` is the vocabulary index of column 0 where b is a block of the vocabulary.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.gemm_lse.default,
         (
             a,
@@ -466,7 +466,7 @@ def lse_finalize(
     vocabulary, the number of a row's logits, is needed with label smoothing, and what targets are checked by if given.
     The partial results may have any number of tiles (those of several blocks of the vocabulary side by side).
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.lse_finalize.default,
         (
             max,
@@ -510,7 +510,7 @@ def linear_cross_entropy(
     time: one tile for each thread or, on Hopper where no fused kernel runs, 256 MiB of them at most, and two or, with
     label smoothing, three partial results, (M, tiles_n(V)) each. weight (V, K).
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.linear_cross_entropy.default,
         (
             a,
@@ -566,7 +566,7 @@ def linear_cross_entropy_backward(
     (both optional). `h` is the operand of the weight gradient: a itself without a norm, the normalised x with one.
     Holds at most `chunk` columns of dz, da in fp32, and the partial row terms, (M, tiles) each.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.linear_cross_entropy_backward.default,
         (
             a,
@@ -619,7 +619,7 @@ def gemm_rms_backward(
     branch. dx = dx_in + rstd (dH weight - x rstd row_term); h = x rstd weight (optional); dweight (tiles_m, N)
     (optional): the sums of dH x rstd over the rows of each tile, for sum_columns.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.gemm_rms_backward.default,
         (
             a,
@@ -665,7 +665,7 @@ def gemm_layernorm_backward(
     dx = dx_in + rstd (dH weight - udz - n zdz); h = n weight + bias; dweight, dbias (tiles_m, N).
     dx_in, h, dweight and dbias are optional.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.gemm_layernorm_backward.default,
         (
             a,
@@ -711,7 +711,7 @@ def gemm_glu_backward(
     acc = a b = dY (M, F) of a gated activation whose preact (M, 2F) was saved: dpreact (M, 2F), out = y again
     (optional), and the row terms (optional). Derivatives are derived from the forward function.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.gemm_glu_backward.default,
         (
             a,
@@ -752,7 +752,7 @@ def gemm_activation_backward(
     """
     The same for a plain activation; preact, dpreact and out are (M, N).
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.gemm_activation_backward.default,
         (
             a,
@@ -795,7 +795,7 @@ def rope_backward(
     """
     dz = R^T dy of gemm_norm_rope, from its output y and dy (M, N); in place if dz is dy.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.rope_backward.default,
         (
             y,
@@ -845,7 +845,7 @@ def qknorm_rope_backward(
     (optional): (tiles_m, N), per column; summing it over rows and heads (head_weight_gradient) gives the gradients of
     q_weight and k_weight.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.qknorm_rope_backward.default,
         (
             preact,
@@ -896,7 +896,7 @@ def cross_entropy_backward(
     dz of the loss of CrossEntropy, from the stored preact of gemm_lse (equal to the logits if transform does nothing)
     and lse; dloss (M), the gradient of each row's loss. In place if dz is preact. Rows with ignore_index get 0.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.cross_entropy_backward.default,
         (
             preact,
@@ -931,7 +931,7 @@ def sum_rows(
     """
     out[m] = scale * sum_t partial[m, t], in a fixed order.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.sum_rows.default,
         (
             partial,
@@ -951,7 +951,7 @@ def sum_columns(
     """
     out[n] = beta * out[n] + sum_t partial[t, n], in a fixed order. beta 0 or 1.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.sum_columns.default,
         (
             partial,
@@ -979,7 +979,7 @@ def head_weight_gradient(
     dq_weight[d] and dk_weight[d] = beta * itself + the sum of partial (tiles_m, N) over its rows and heads. beta 0
     or 1.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.head_weight_gradient.default,
         (
             partial,
@@ -1011,7 +1011,7 @@ def embedding_backward(
     rows whose token is not in [0, V) are skipped, and sorting takes some 16 bytes a row and two rows of fp32 for
     each 32.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.embedding_backward.default,
         (
             dx,
@@ -1030,7 +1030,7 @@ def cast(
     """
     out = in, element by element, rounded once to out's dtype. fp64 on the CPU only.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.cast.default,
         (
             input,
@@ -1050,7 +1050,7 @@ def squared_norm(
     out[0] = beta * out[0] + sum of x^2. One call for each gradient, the first with beta = 0 and the others with 1,
     gives the sum over all of them. out is one fp64.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.squared_norm.default,
         (
             x,
@@ -1088,7 +1088,7 @@ def adamw(
     clip_norm (0: no limit), and nothing is changed where the norm is not finite. It is read on the device; nothing
     waits for it.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.adamw.default,
         (
             master,
@@ -1139,7 +1139,7 @@ def block_pre(
     """
     x = table[token], its statistics, and the first layer's qkv. x and rstd are what block and the backward take.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.block_pre.default,
         (
             table,
@@ -1202,7 +1202,7 @@ def block(
     """
     From attention's output and the residual stream to those of the next layer.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.block.default,
         (
             attended,
@@ -1276,7 +1276,7 @@ def block_post(
     logits. Without it, which takes no target, lse and loss, h and rstd_last are what any other use of the logits =
     rstd_last (h head^T) needs.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.block_post.default,
         (
             attended,
@@ -1349,7 +1349,7 @@ def block_pre_backward(
     """
     From the gradients of qkv and of the residual stream to that of the embedding.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.block_pre_backward.default,
         (
             token,
@@ -1436,7 +1436,7 @@ def block_backward(
     """
     From the gradients of qkv and x_next to those of attended and x.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.block_backward.default,
         (
             attended,
@@ -1539,7 +1539,7 @@ def block_post_backward(
     head is added to once for each so many rows, and rounded each time to its dtype: with many more rows than that it
     wants to be fp32.
     """
-    coda_torch._library.call(
+    pycoda._library.call(
         torch.ops.coda.block_post_backward.default,
         (
             attended,
@@ -1594,7 +1594,7 @@ def block_post_backward(
     )
 
 
-coda_torch._library.complete(
+pycoda._library.complete(
     (
         "gemm",
         "gemm_residual",

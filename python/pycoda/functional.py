@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from coda_torch import ops
+from pycoda import ops
 
 Glu = Literal["swiglu", "geglu_erf", "geglu_tanh", "reglu"]
 Reduction = Literal["mean", "sum", "none"]
@@ -221,7 +221,7 @@ def _once_differentiable(backward):
             outputs = backward(ctx, *gradients)
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return outputs
-        refuse = torch._C._functions.DelayedError(b"coda_torch: gradients cannot be differentiated again", len(outputs))
+        refuse = torch._C._functions.DelayedError(b"pycoda: gradients cannot be differentiated again", len(outputs))
         return refuse(*(g if g is None else g.detach().requires_grad_() for g in outputs))
 
     return run

@@ -2,7 +2,7 @@
 
 import torch
 
-import coda_torch._library  # noqa: F401, which has the operators
+import pycoda._library  # noqa: F401, which has the operators
 
 # How wide and high tiles are, asked for once: torch.compile takes no operator that returns a number.
 _LARGE = 2**32  # a multiple of all of them

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from coda_torch.functional import (
+from pycoda.functional import (
     BlockWeights,
     HeadWeights,
     Heads,

@@ -6,8 +6,8 @@ ops          all checked calls of the library that compute, one function each
 tiles        how large the partial results are that some of them write
 """
 
-from coda_torch import functional, ops, tiles
-from coda_torch.functional import BlockWeights, HeadWeights, Heads, QkvWeights
-from coda_torch.llama import Llama, LlamaConfig
+from pycoda import functional, ops, tiles
+from pycoda.functional import BlockWeights, HeadWeights, Heads, QkvWeights
+from pycoda.llama import Llama, LlamaConfig
 
 __all__ = ["BlockWeights", "HeadWeights", "Heads", "Llama", "LlamaConfig", "QkvWeights", "functional", "ops", "tiles"]
