@@ -296,6 +296,15 @@ TEST(Checkpoint, TensorsThatDoNotFitTheConfigAreNamed) {
   expect_error(Status::invalid_argument, load, "config.json: expected a model of no more than", "2147483646");
   with([](ModelConfig&) {});
   load();
+  // As many values in another shape.
+  const SafetensorsFile file(scratch / "model.safetensors");
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, entry] : file.tensors()) {
+    tensors.push_back(copy_of(file, name));
+    if (name == "model.layers.1.mlp.gate_proj.weight") tensors.back().shape = {6, 5};
+  }
+  write_safetensors(scratch / "model.safetensors", tensors, {});
+  expect_error(Status::invalid_argument, load, "layers.1.mlp.gate_proj.weight", "[5, 6]", "[6, 5]");
 }
 
 class Training : public ::testing::Test {
