@@ -50,6 +50,14 @@ struct Moments {
   }
 };
 
+/// g - z k, and g where k is 0: infinite or not, z has no part in it then.
+struct MinusProduct {
+  template <class S>
+  CODA_FN S operator()(S g, S z, S k) const {
+    return select(abs(k) <= S(0), g, g - z * k);
+  }
+};
+
 /// The inner product of z and its gradient, of which the RMSNorm before the product makes its row term.
 template <class T, Width W = Width::Same>
 struct RmsDot {
@@ -58,6 +66,11 @@ struct RmsDot {
   template <class Tile>
   CODA_FN void operator()(Tile& tile, auto z, auto dz) const {
     tile.reduce(zdz, z * dz);
+  }
+  /// The same of y = R z and its gradient dy, for any R: dz = R^T dy.
+  template <class Tile>
+  CODA_FN void of_output(Tile& tile, auto y, auto dy, auto) const {
+    tile.reduce(zdz, y * dy);
   }
 };
 
@@ -79,6 +92,11 @@ struct LayerNormDot {
   template <class Tile>
   CODA_FN void operator()(Tile& tile, auto z, auto dz) const {
     tile.reduce(zdz, (z - map(WhereNonzero{}, tile.load(c), dz)) * dz);
+    tile.reduce(udz, tile.load(u) * dz);
+  }
+  template <class Tile>
+  CODA_FN void of_output(Tile& tile, auto y, auto dy, auto dz) const {
+    tile.reduce(zdz, map(MinusProduct{}, y * dy, dz, tile.load(c)));
     tile.reduce(udz, tile.load(u) * dz);
   }
 };

@@ -58,22 +58,14 @@ struct RopeBackward {
 
   template <class Tile>
   CODA_FN void operator()(Tile& tile, auto) const {
-    auto angle = tile.load(rope);
-    auto d = pairwise(tile.load(dy), angle, RotateBack{});
+    auto g = tile.load(dy), d = pairwise(g, tile.load(rope), RotateBack{});
     tile.store(dz, d);
-    dot(tile, pairwise(tile.load(y), angle, RotateBack{}), d);
+    dot.of_output(tile, tile.load(y), g, d);
   }
 };
 
-/// g - z k, and g where k is 0: v columns have none of the norm's term, infinite or not.
-struct MinusProduct {
-  template <class S>
-  CODA_FN S operator()(S g, S z, S k) const {
-    return select(abs(k) <= S(0), g, g - z * k);
-  }
-};
-
-/// The same through the norm of each head: g = R^T dy * w, dz = r (g - n mean(g n)) with n = z r, r = rstd of the head.
+/// The same through the norm of each head: g = R^T dy * w, dz = r (g - n mean(g n)) with n = z r, r = rstd of the head;
+/// v columns have no such term.
 template <class T, class Dot = RmsDot<T>>
 struct QkNormRopeBackward {
   TileLoad<T> preact = {}, dy = {};  // (M, N)

@@ -29,13 +29,15 @@ struct Rope {
   RopeTable table;
   Positions position;
   ops::Heads heads;
+  double scale;  // of cos and sin
 };
 
-/// A random table of real angles, or of quarter turns in an exact case; positions absent, int32 or int64.
+/// A random table of real angles, or of quarter turns in an exact case, of which one in two scales, too, as YaRN's;
+/// positions absent, int32 or int64.
 Rope draw_rope(Case& c, const reference::Heads& heads) {
   const int form = static_cast<int>(c.random.integer(0, 2));
   const std::int64_t rows = form == 0 ? c.m + 2 : 50;
-  Rope x{reference::rope_table(rows, heads.dim, 10000.0, Round::to(c.stats)), {}, {}};
+  Rope x{reference::rope_table(rows, heads.dim, 10000.0, Round::to(c.stats)), {}, {}, c.flip() ? 2.0 : 1.0};
   if (c.exact) {
     for (std::size_t i = 0; i < x.table.cos.v.size(); ++i) {
       const auto turn = static_cast<int>(c.random.integer(0, 3));
@@ -43,6 +45,8 @@ Rope draw_rope(Case& c, const reference::Heads& heads) {
       x.table.sin.v[i] = turn == 1 ? 1 : turn == 3 ? -1 : 0;
     }
   }
+  for (Mat* part : {&x.table.cos, &x.table.sin})
+    for (double& e : part->v) e *= x.scale;
   x.heads = {.q = heads.q, .k = heads.k, .v = heads.v, .head_dim = heads.dim};
   const Mat table = interleaved(x.table);
   // The table has no padding: as a vector's memory.
@@ -134,7 +138,9 @@ TEST(RopeBackward, RotatesBackAndReducesTheRowTerms) {
         ops::rope_backward(call);
         const auto run = [&](Round r) {
           const Mat dz = reference::rope_backward(dy, y, rope.table, rope.position, heads, r).dz;
-          const Mat z = reference::rope_backward(y, y, rope.table, rope.position, heads, r).dz;  // R^T y
+          Mat z = reference::rope_backward(y, y, rope.table, rope.position, heads, r).dz;  // R^T y
+          for (std::int64_t m = 0; m < z.rows; ++m)
+            for (std::int64_t n = 0; n < heads.rotated(); ++n) z(m, n) /= rope.scale * rope.scale;
           return std::pair(dz, dots(z, dz, dot.u, dot.shift, 256, r));
         };
         const auto [dz, terms] = run({});
