@@ -100,6 +100,15 @@ static_assert(sizeof(coda_gemm_norm_rope_args) == sizeof(ops::GemmNormRope) &&
               CODA_SAME_PLACE(coda_gemm_norm_rope_args, ops::GemmNormRope, heads) &&
               CODA_SAME_PLACE(coda_gemm_norm_rope_args, ops::GemmNormRope, out) &&
               CODA_SAME_PLACE(coda_gemm_norm_rope_args, ops::GemmNormRope, on));
+static_assert(sizeof(coda_gemm_norm_rotate_args) == sizeof(ops::GemmNormRotate) &&
+              CODA_SAME_PLACE(coda_gemm_norm_rotate_args, ops::GemmNormRotate, a) &&
+              CODA_SAME_PLACE(coda_gemm_norm_rotate_args, ops::GemmNormRotate, b) &&
+              CODA_SAME_PLACE(coda_gemm_norm_rotate_args, ops::GemmNormRotate, layout) &&
+              CODA_SAME_PLACE(coda_gemm_norm_rotate_args, ops::GemmNormRotate, norm) &&
+              CODA_SAME_PLACE(coda_gemm_norm_rotate_args, ops::GemmNormRotate, angle) &&
+              CODA_SAME_PLACE(coda_gemm_norm_rotate_args, ops::GemmNormRotate, preact) &&
+              CODA_SAME_PLACE(coda_gemm_norm_rotate_args, ops::GemmNormRotate, out) &&
+              CODA_SAME_PLACE(coda_gemm_norm_rotate_args, ops::GemmNormRotate, on));
 static_assert(sizeof(coda_gemm_norm_qknorm_rope_args) == sizeof(ops::GemmNormQkNormRope) &&
               CODA_SAME_PLACE(coda_gemm_norm_qknorm_rope_args, ops::GemmNormQkNormRope, a) &&
               CODA_SAME_PLACE(coda_gemm_norm_qknorm_rope_args, ops::GemmNormQkNormRope, b) &&
@@ -348,6 +357,12 @@ coda_gemm_norm_rope_args coda_gemm_norm_rope_defaults(void) {
 }
 coda_status coda_gemm_norm_rope(const coda_gemm_norm_rope_args* args) {
   return coda::c::call("gemm_norm_rope", coda::ops::gemm_norm_rope, args);
+}
+coda_gemm_norm_rotate_args coda_gemm_norm_rotate_defaults(void) {
+  return coda::c::defaults<coda::ops::GemmNormRotate, coda_gemm_norm_rotate_args>();
+}
+coda_status coda_gemm_norm_rotate(const coda_gemm_norm_rotate_args* args) {
+  return coda::c::call("gemm_norm_rotate", coda::ops::gemm_norm_rotate, args);
 }
 coda_gemm_norm_qknorm_rope_args coda_gemm_norm_qknorm_rope_defaults(void) {
   return coda::c::defaults<coda::ops::GemmNormQkNormRope, coda_gemm_norm_qknorm_rope_args>();

@@ -170,9 +170,10 @@ coda_status coda_gemm_norm_glu(const coda_gemm_norm_glu_args* args);
 /// Head layout of a QKV projection and its rotary angles. Columns are q heads, k heads, v heads, head_dim each (even,
 /// at most 512). Pair j of a q or k head is its columns 2j and 2j+1. Weights of models that rotate halves, as Hugging
 /// Face's LLaMA and Qwen3 do, are to be permuted: row 2j of a head is its row j there, row 2j+1 its row j + head_dim/2,
-/// and so are the weights of QK-norm. table (positions, head_dim) holds cos and sin of pair j at columns 2j and 2j+1,
-/// of the statistics' dtype, with a pitch of head_dim (on sm90 at a multiple of 8 bytes); position (M) is int32 or
-/// int64 in [0, positions), absent: the row's number. See rotary_table.
+/// and so are the weights of QK-norm. table (positions, head_dim) holds cos and sin of pair j at columns 2j and 2j+1
+/// (of a model that scales attention by them, such as YaRN, both scaled), of the statistics' dtype, with a pitch of
+/// head_dim (on sm90 at a multiple of 8 bytes); position (M) is int32 or int64 in [0, positions), absent: the row's
+/// number. See rotary_table.
 typedef struct coda_heads {
   int64_t q, k, v, head_dim;
   coda_const_matrix table;
@@ -195,6 +196,20 @@ typedef struct coda_gemm_norm_rope_args {
 } coda_gemm_norm_rope_args;
 coda_gemm_norm_rope_args coda_gemm_norm_rope_defaults(void);
 coda_status coda_gemm_norm_rope(const coda_gemm_norm_rope_args* args);
+
+/// z = norm(a b) (M, N); preact (optional) = z; pairs of columns 2j and 2j+1 of out are (z0 cos + z1 sin, z1 cos - z0
+/// sin), rotated by minus the angle whose cos and sin are columns 2j and 2j+1 of angle (M, N), of T. This is the
+/// rotary embedding of the paper's own kernels; gemm_norm_rope, whose angles are a table, has far less to read.
+typedef struct coda_gemm_norm_rotate_args {
+  coda_const_matrix a, b;
+  coda_layout layout;
+  coda_norm norm;
+  coda_const_matrix angle;
+  coda_matrix preact, out;
+  coda_target on;
+} coda_gemm_norm_rotate_args;
+coda_gemm_norm_rotate_args coda_gemm_norm_rotate_defaults(void);
+coda_status coda_gemm_norm_rotate(const coda_gemm_norm_rotate_args* args);
 
 /// As gemm_norm_rope with an RMSNorm of each q and k head (weights q_weight, k_weight (head_dim)) before the rotation;
 /// preact (optional, needed by the backward) = z.

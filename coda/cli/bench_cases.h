@@ -15,6 +15,7 @@ void bench_gemm_rms_geglu_erf(BenchCase& c);
 void bench_gemm_rms_geglu_tanh(BenchCase& c);
 void bench_gemm_rms_reglu(BenchCase& c);
 void bench_gemm_rms_rope(BenchCase& c);
+void bench_gemm_rms_rotate(BenchCase& c);
 void bench_gemm_rms_qknorm_rope(BenchCase& c);
 void bench_gemm_lse(BenchCase& c);
 void bench_linear_cross_entropy(BenchCase& c);

@@ -161,6 +161,23 @@ void bench_gemm_rms_rope(BenchCase& c) {
   });
 }
 
+void bench_gemm_rms_rotate(BenchCase& c) {
+  c.typed([&](auto t) {
+    using T = decltype(t);
+    const ops::GemmNormRotate args{.a = c.a,
+                                   .b = c.b,
+                                   .layout = c.layout,
+                                   .norm = rms(c),
+                                   .angle = c.matrix(c.m, c.n),
+                                   .preact = c.matrix(c.m, c.n),
+                                   .out = c.matrix(c.m, c.n)};
+    c.compare<T>([args] { ops::gemm_norm_rotate(args); }, coda::GemmNormRotate<T>{.norm = rms_scale<T>(args.norm),
+                                                                                  .angle = args.angle.as<T>(),
+                                                                                  .preact = args.preact.as<T>(),
+                                                                                  .out = args.out.as<T>()});
+  });
+}
+
 void bench_gemm_rms_qknorm_rope(BenchCase& c) {
   c.typed([&](auto t) {
     using T = decltype(t);

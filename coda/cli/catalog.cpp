@@ -137,6 +137,13 @@ std::vector<Entry> forward_entries() {
            {kRstd, {"heads.table, .position", "(positions, head_dim), (M)"}, {"out", "(M, (q+k+v) head_dim)"}}),
        .verify = verify_gemm_rms_rope,
        .bench = bench_gemm_rms_rope},
+      {.name = "gemm_rms_rotate",
+       .call = "gemm_norm_rotate",
+       .formula = "z = rstd[m] acc; preact = z; pairs of all columns: out = (z0 cos + z1 sin, z1 cos - z0 sin) with\n"
+                  "(cos, sin) = pairs of angle",
+       .ports = ports_of<coda::GemmNormRotate<T>>({kRstd, {"angle", "(M, N)"}, kPreact, kOut}),
+       .verify = verify_gemm_rms_rotate,
+       .bench = bench_gemm_rms_rotate},
       {.name = "gemm_rms_qknorm_rope",
        .call = "gemm_norm_qknorm_rope",
        .formula = "z = rstd[m] acc; n = z rsqrt(mean of z^2 over the head + eps) weight of q or k; out as in\n"

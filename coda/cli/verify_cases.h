@@ -27,6 +27,7 @@ void verify_gemm_rms_geglu_erf(VerifyCase& c);
 void verify_gemm_rms_geglu_tanh(VerifyCase& c);
 void verify_gemm_rms_reglu(VerifyCase& c);
 void verify_gemm_rms_rope(VerifyCase& c);
+void verify_gemm_rms_rotate(VerifyCase& c);
 void verify_gemm_rms_qknorm_rope(VerifyCase& c);
 
 void verify_gemm_lse(VerifyCase& c);

@@ -198,6 +198,26 @@ void verify_gemm_rms_rope(VerifyCase& c) {
   c.compare(out, y.exact, y.chain);
 }
 
+void verify_gemm_rms_rotate(VerifyCase& c) {
+  c.require_pairs();
+  const auto [a, b, acc] = c.operands();
+  const auto norm = c.rms();
+  const Input angle = c.input(test::rotation_mat(c.random, c.m, c.n, false, c.type), c.type);
+  const Output preact = c.matrix_output("preact", c.m, c.n), out = c.matrix_output("out", c.m, c.n);
+  ops::gemm_norm_rotate({.a = a.matrix(),
+                         .b = b.matrix(),
+                         .layout = c.layout,
+                         .norm = norm.argument,
+                         .angle = angle.matrix(),
+                         .preact = preact.matrix(),
+                         .out = out.matrix(),
+                         .on = c.on});
+  const auto z = c.both(acc, [&](const Mat& x, Round r) { return ref::norm_scale(x, norm.scale, r); });
+  const auto y = c.both(z, [&](const Mat& x, Round r) { return ref::rotate_back(x, angle.values, r); });
+  c.compare(preact, z.exact, z.chain);
+  c.compare(out, y.exact, y.chain);
+}
+
 void verify_gemm_rms_qknorm_rope(VerifyCase& c) {
   const auto heads = c.heads();
   const auto [a, b, acc] = c.operands();

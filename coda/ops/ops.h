@@ -151,9 +151,10 @@ void gemm_norm_glu(const GemmNormGlu& args);
 /// Head layout of a QKV projection and its rotary angles. Columns are q heads, k heads, v heads, head_dim each (even,
 /// at most 512). Pair j of a q or k head is its columns 2j and 2j+1. Weights of models that rotate halves, as Hugging
 /// Face's LLaMA and Qwen3 do, are to be permuted: row 2j of a head is its row j there, row 2j+1 its row j + head_dim/2,
-/// and so are the weights of QK-norm. table (positions, head_dim) holds cos and sin of pair j at columns 2j and 2j+1,
-/// of the statistics' dtype, with a pitch of head_dim (on sm90 at a multiple of 8 bytes); position (M) is int32 or
-/// int64 in [0, positions), absent: the row's number. See rotary_table.
+/// and so are the weights of QK-norm. table (positions, head_dim) holds cos and sin of pair j at columns 2j and 2j+1
+/// (of a model that scales attention by them, such as YaRN, both scaled), of the statistics' dtype, with a pitch of
+/// head_dim (on sm90 at a multiple of 8 bytes); position (M) is int32 or int64 in [0, positions), absent: the row's
+/// number. See rotary_table.
 struct Heads {
   std::int64_t q = 0, k = 0, v = 0, head_dim = 0;
   ConstMatrix table = {};
@@ -175,6 +176,19 @@ struct GemmNormRope {
   Target on = {};
 };
 void gemm_norm_rope(const GemmNormRope& args);
+
+/// z = norm(a b) (M, N); preact (optional) = z; pairs of columns 2j and 2j+1 of out are (z0 cos + z1 sin, z1 cos - z0
+/// sin), rotated by minus the angle whose cos and sin are columns 2j and 2j+1 of angle (M, N), of T. This is the
+/// rotary embedding of the paper's own kernels; gemm_norm_rope, whose angles are a table, has far less to read.
+struct GemmNormRotate {
+  ConstMatrix a, b;
+  Layout layout = Layout::nt;
+  Norm norm = {};
+  ConstMatrix angle = {};
+  Matrix preact = {}, out = {};
+  Target on = {};
+};
+void gemm_norm_rotate(const GemmNormRotate& args);
 
 /// As gemm_norm_rope with an RMSNorm of each q and k head (weights q_weight, k_weight (head_dim)) before the rotation;
 /// preact (optional, needed by the backward) = z.

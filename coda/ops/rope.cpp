@@ -117,6 +117,28 @@ void gemm_norm_rope(const GemmNormRope& args) {
   });
 }
 
+void gemm_norm_rotate(const GemmNormRotate& args) {
+  Check check("gemm_norm_rotate", args.on);
+  const Product p = check_product(check, args.a, args.b, args.layout);
+  if (p.n % 2 != 0) check.fail("b", "expected an even N, pairs of columns, got {}", p.n);
+  const NormKind kind = check_norm(check, args.norm, p);
+  check.matrix("angle", args.angle, p.m, p.n, p.t);
+  check.matrix("out", args.out, p.m, p.n, p.t);
+  check.optional_matrix("preact", args.preact, p.m, p.n, p.t);
+  check.input("angle", args.angle);
+  check.output("out", args.out);
+  check.output("preact", args.preact);
+  check.no_overlap();
+  with_real(p.t, [&](auto t) {
+    using T = decltype(t);
+    with_norm<T>(kind, args.norm, [&](auto norm) {
+      run<T>(check, args.on, args.a, args.b, args.layout,
+             coda::GemmNormRotate<T, decltype(norm)>{
+                 .norm = norm, .angle = args.angle.as<T>(), .preact = args.preact.as<T>(), .out = args.out.as<T>()});
+    });
+  });
+}
+
 void gemm_norm_qknorm_rope(const GemmNormQkNormRope& args) {
   Check check("gemm_norm_qknorm_rope", args.on);
   const Product p = check_product(check, args.a, args.b, args.layout);

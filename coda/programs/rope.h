@@ -18,6 +18,21 @@ struct GemmNormRope {
   }
 };
 
+/// z = norm(acc); each pair of columns is rotated back by an angle of its own, as the paper's kernels have it.
+template <class T, class Norm = RmsScale<T>>
+struct GemmNormRotate {
+  Norm norm = {};
+  TileLoad<T> angle = {};              // (M, N): cos and sin of pair j at columns 2j and 2j+1
+  TileStore<T> preact = {}, out = {};  // (M, N); preact, the value z, is optional
+
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto acc) const {
+    auto z = norm(tile, acc), turn = tile.load(angle);
+    tile.store(preact, z);
+    tile.store(out, pairwise(z, turn, RotateBack{}));
+  }
+};
+
 struct Rsqrt {
   template <class S>
   CODA_FN S operator()(S x) const {

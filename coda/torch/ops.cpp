@@ -145,6 +145,24 @@ void gemm_norm_rope(StableIValue* stack, std::uint64_t, std::uint64_t) {
   call.run(coda_gemm_norm_rope, args);
 }
 
+void gemm_norm_rotate(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Call call("gemm_norm_rotate", stack);
+  coda_gemm_norm_rotate_args args = coda_gemm_norm_rotate_defaults();
+  call.take("a", args.a);
+  call.take("b", args.b);
+  call.take("layout", args.layout, kLayout);
+  call.take("norm.rstd", args.norm.rstd);
+  call.take("norm.mean", args.norm.mean);
+  call.take("norm.u", args.norm.u);
+  call.take("norm.c", args.norm.c);
+  call.take("angle", args.angle);
+  call.take("preact", args.preact);
+  call.take("out", args.out);
+  call.require("a");
+  args.on = call.target();
+  call.run(coda_gemm_norm_rotate, args);
+}
+
 void gemm_norm_qknorm_rope(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Call call("gemm_norm_qknorm_rope", stack);
   coda_gemm_norm_qknorm_rope_args args = coda_gemm_norm_qknorm_rope_defaults();
@@ -763,6 +781,10 @@ STABLE_TORCH_LIBRARY_FRAGMENT(coda, m) {
       "int heads_v=0, int heads_head_dim=0, Tensor? heads_table=None, Tensor? heads_position=None, "
       "Tensor(a!)? out=None) -> ()");
   m.def(
+      "gemm_norm_rotate(Tensor? a=None, Tensor? b=None, str layout=\"nt\", Tensor? norm_rstd=None, "
+      "Tensor? norm_mean=None, Tensor? norm_u=None, Tensor? norm_c=None, Tensor? angle=None, "
+      "Tensor(a!)? preact=None, Tensor(b!)? out=None) -> ()");
+  m.def(
       "gemm_norm_qknorm_rope(Tensor? a=None, Tensor? b=None, str layout=\"nt\", Tensor? norm_rstd=None, "
       "Tensor? norm_mean=None, Tensor? norm_u=None, Tensor? norm_c=None, int heads_q=0, int heads_k=0, "
       "int heads_v=0, int heads_head_dim=0, Tensor? heads_table=None, Tensor? heads_position=None, "
@@ -908,6 +930,7 @@ STABLE_TORCH_LIBRARY_IMPL(coda, CompositeExplicitAutograd, m) {
   m.impl("gemm_norm", &coda::pytorch::gemm_norm);
   m.impl("gemm_norm_glu", &coda::pytorch::gemm_norm_glu);
   m.impl("gemm_norm_rope", &coda::pytorch::gemm_norm_rope);
+  m.impl("gemm_norm_rotate", &coda::pytorch::gemm_norm_rotate);
   m.impl("gemm_norm_qknorm_rope", &coda::pytorch::gemm_norm_qknorm_rope);
   m.impl("gemm_lse", &coda::pytorch::gemm_lse);
   m.impl("lse_finalize", &coda::pytorch::lse_finalize);

@@ -329,6 +329,45 @@ def gemm_norm_rope(
     )
 
 
+def gemm_norm_rotate(
+    *,
+    a: In = None,
+    b: In = None,
+    layout: Literal["nt", "nn", "tn"] = "nt",
+    norm_rstd: In = None,
+    norm_mean: In = None,
+    norm_u: In = None,
+    norm_c: In = None,
+    angle: In = None,
+    preact: Out = None,
+    out: Out = None,
+) -> None:
+    """
+    z = norm(a b) (M, N); preact (optional) = z; pairs of columns 2j and 2j+1 of out are (z0 cos + z1 sin, z1 cos - z0
+    sin), rotated by minus the angle whose cos and sin are columns 2j and 2j+1 of angle (M, N), of T. This is the
+    rotary embedding of the paper's own kernels; gemm_norm_rope, whose angles are a table, has far less to read.
+    """
+    pycoda._library.call(
+        torch.ops.coda.gemm_norm_rotate.default,
+        (
+            a,
+            b,
+            layout,
+            norm_rstd,
+            norm_mean,
+            norm_u,
+            norm_c,
+            angle,
+            preact,
+            out,
+        ),
+        (
+            preact,
+            out,
+        ),
+    )
+
+
 def gemm_norm_qknorm_rope(
     *,
     a: In = None,
@@ -1604,6 +1643,7 @@ pycoda._library.complete(
         "gemm_norm",
         "gemm_norm_glu",
         "gemm_norm_rope",
+        "gemm_norm_rotate",
         "gemm_norm_qknorm_rope",
         "gemm_lse",
         "lse_finalize",

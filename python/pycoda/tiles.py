@@ -18,6 +18,16 @@ def _tiles(size: int, tile: int) -> int:
     return (size + tile - 1) // tile
 
 
+def width(device: torch.device | str) -> int:
+    """Columns of a tile, the last one of a matrix but for what is missing."""
+    return _TILE_N[_backend(device)]
+
+
+def height(device: torch.device | str) -> int:
+    """Rows of a tile, the last one of a matrix but for what is missing."""
+    return _TILE_M[_backend(device)]
+
+
 def tiles_n(n: int, device: torch.device | str) -> int:
     """Column blocks of a partial result over n columns."""
     return _tiles(n, _TILE_N[_backend(device)])

@@ -492,7 +492,7 @@ TEST(FusedPrograms, AreNamedOnceAndServedByOneThatIs) {
     if (p.measured_as.empty()) continue;
     const FusedProgram* other = find_fused(p.measured_as);
     ASSERT_NE(other, nullptr) << p.name;
-    EXPECT_TRUE(other->measured_as.empty() && other->nt == p.nt && other->nn == p.nn) << p.name;
+    EXPECT_TRUE(other->measured_as.empty() && other->nt >= p.nt && other->nn >= p.nn) << p.name;
     EXPECT_EQ(other->configurations, p.configurations) << p.name;
   }
 }

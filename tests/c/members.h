@@ -16,6 +16,7 @@ void for_each_call(F&& f) {
   f("gemm_norm", coda_gemm_norm_defaults, coda_gemm_norm);
   f("gemm_norm_glu", coda_gemm_norm_glu_defaults, coda_gemm_norm_glu);
   f("gemm_norm_rope", coda_gemm_norm_rope_defaults, coda_gemm_norm_rope);
+  f("gemm_norm_rotate", coda_gemm_norm_rotate_defaults, coda_gemm_norm_rotate);
   f("gemm_norm_qknorm_rope", coda_gemm_norm_qknorm_rope_defaults, coda_gemm_norm_qknorm_rope);
   f("gemm_lse", coda_gemm_lse_defaults, coda_gemm_lse);
   f("lse_finalize", coda_lse_finalize_defaults, coda_lse_finalize);
@@ -92,6 +93,10 @@ void for_each_member(coda_heads& x, F&& f) {
 template <class F>
 void for_each_member(coda_gemm_norm_rope_args& x, F&& f) {
   f(x.a), f(x.b), f(x.layout), f(x.norm), f(x.heads), f(x.out), f(x.on);
+}
+template <class F>
+void for_each_member(coda_gemm_norm_rotate_args& x, F&& f) {
+  f(x.a), f(x.b), f(x.layout), f(x.norm), f(x.angle), f(x.preact), f(x.out), f(x.on);
 }
 template <class F>
 void for_each_member(coda_gemm_norm_qknorm_rope_args& x, F&& f) {

@@ -287,11 +287,26 @@ TEST(CodaPrograms, JsonHasPortsFormulaAndUniqueNames) {
   const json list = json_of({"programs", "--json"}).at("programs");
   const auto names = names_of(list, "name");
   EXPECT_EQ(names.size(), list.size());
-  for (const char* name :
-       {"gemm", "gemm_residual_rms", "gemm_residual_layernorm", "gemm_rms", "gemm_layernorm", "gemm_rms_swiglu",
-        "gemm_rms_rope", "gemm_rms_qknorm_rope", "gemm_lse", "linear_cross_entropy", "gemm_rms_backward",
-        "gemm_layernorm_backward", "gemm_swiglu_backward", "gemm_activation_backward", "rope_backward",
-        "qknorm_rope_backward", "cross_entropy_backward", "linear_cross_entropy_backward", "rms_finalize"})
+  for (const char* name : {"gemm",
+                           "gemm_residual_rms",
+                           "gemm_residual_layernorm",
+                           "gemm_rms",
+                           "gemm_layernorm",
+                           "gemm_rms_swiglu",
+                           "gemm_rms_rope",
+                           "gemm_rms_rotate",
+                           "gemm_rms_qknorm_rope",
+                           "gemm_lse",
+                           "linear_cross_entropy",
+                           "gemm_rms_backward",
+                           "gemm_layernorm_backward",
+                           "gemm_swiglu_backward",
+                           "gemm_activation_backward",
+                           "rope_backward",
+                           "qknorm_rope_backward",
+                           "cross_entropy_backward",
+                           "linear_cross_entropy_backward",
+                           "rms_finalize"})
     EXPECT_TRUE(names.count(name)) << name;
   for (const json& e : list) {
     EXPECT_FALSE(e.at("formula").get<std::string>().empty()) << e.at("name");

@@ -132,6 +132,7 @@ TEST_F(Extremes, InfinitiesAndNaNPropagateAsInFp64) {
                                        "embedding",
                                        "rope_backward",
                                        "gemm_norm_rope",
+                                       "gemm_norm_rotate",
                                        "gemm_norm_qknorm_rope",
                                        "qknorm_rope_backward",
                                        "cast",

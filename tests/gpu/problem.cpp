@@ -195,17 +195,8 @@ Draw::Heads Draw::heads() {
   h.v = total - h.q - h.k;
 
   const std::int64_t positions = std::max<std::int64_t>(m, 1) + random.integer(0, 9);
-  Mat angles(positions, h.dim);
-  const auto round = reference::Round::to(DType::fp32);
-  for (std::int64_t p = 0; p < positions; ++p) {
-    for (std::int64_t j = 0; j < h.dim; j += 2) {
-      const std::int64_t quarter = random.integer(0, 3);
-      const double angle = random.uniform(-3.2, 3.2);
-      angles(p, j) = exact() ? static_cast<double>((quarter == 0) - (quarter == 2)) : round(std::cos(angle));
-      angles(p, j + 1) = exact() ? static_cast<double>((quarter == 1) - (quarter == 3)) : round(std::sin(angle));
-    }
-  }
-  h.table = input({.name = "heads.table", .kind = Kind::statistic, .packed = true}, std::move(angles));
+  h.table = input({.name = "heads.table", .kind = Kind::statistic, .packed = true},
+                  rotation_mat(random, positions, h.dim, exact(), DType::fp32));
   if (given()) {
     std::vector<std::int64_t> position(static_cast<std::size_t>(m));
     for (auto& p : position) p = random.integer(0, positions - 1);

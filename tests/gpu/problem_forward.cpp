@@ -192,6 +192,26 @@ Call draw_gemm_norm_rope(Draw& d, int variant) {
   };
 }
 
+Call draw_gemm_norm_rotate(Draw& d, int variant) {
+  d.make_n_even();
+  const auto p = d.product();
+  const auto norm = variant == 0 ? d.rms() : d.layernorm();
+  const Id angle =
+      d.input({.name = "angle", .by_row = true}, rotation_mat(d.random, d.m, d.n, d.exact(), d.options.type));
+  const Id preact = d.given() ? d.out("preact", d.n, true) : kNone;
+  const Id out = d.out("out", d.n, true);
+  return [=](const Bound& x, const ops::Target& on) {
+    ops::gemm_norm_rotate({.a = x[p.a],
+                           .b = x[p.b],
+                           .layout = p.layout,
+                           .norm = norm.bind(x),
+                           .angle = x[angle],
+                           .preact = x[preact],
+                           .out = x[out],
+                           .on = on});
+  };
+}
+
 Call draw_gemm_norm_qknorm_rope(Draw& d, int variant) {
   const auto heads = d.heads();
   const auto p = d.product();
@@ -224,6 +244,7 @@ std::span<const Program> forward_programs() {
       {.name = "gemm_norm", .variants = 12, .draw = draw_gemm_norm},
       {.name = "gemm_norm_glu", .variants = 8, .draw = draw_gemm_norm_glu},
       {.name = "gemm_norm_rope", .variants = 2, .draw = draw_gemm_norm_rope},
+      {.name = "gemm_norm_rotate", .variants = 2, .draw = draw_gemm_norm_rotate},
       {.name = "gemm_norm_qknorm_rope", .variants = 2, .draw = draw_gemm_norm_qknorm_rope},
   };
   return kPrograms;

@@ -183,6 +183,7 @@ TEST_F(Programs, OfAModelAreOneKernel) {
       {"gemm_norm", 6, Layout::nt, 0},
       {"gemm_norm_glu", 0, Layout::nt, 0},
       {"gemm_norm_rope", 0, Layout::nt, 0},
+      {"gemm_norm_rotate", 0, Layout::nt, 0},
       {"gemm_norm_qknorm_rope", 0, Layout::nt, 0},
       {"gemm_lse", 0, Layout::nt, 1},
       {"gemm_rms_backward", 0, Layout::nn, 0},

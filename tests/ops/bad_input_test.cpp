@@ -191,6 +191,19 @@ void add_heads(BadCalls<Call>& bad) {
   bad.add("heads", "as many as N", [](Call& x) { x.heads.q = std::int64_t{1} << 62, x.heads.head_dim = 4; });
 }
 
+TEST(BadInput, OfGemmNormRotateIsNamed) {
+  BadCalls<ops::GemmNormRotate> bad("gemm_norm_rotate", ops::gemm_norm_rotate, [](Case& c) {
+    auto call = product_call<ops::GemmNormRotate>(c);
+    call.norm = layer_norm(c), call.angle = c.in(Mat(4, 8));
+    call.preact = c.out("preact", 4, 8), call.out = c.out("out", 4, 8);
+    return call;
+  });
+  add_product(bad), add_layout(bad), add_norm(bad);
+  bad.matrix("angle", AT(angle), true).matrix("out", AT(out), true).matrix("preact", AT(preact), false);
+  bad.add("b", "even N", [](auto& x) { x.b.rows = 7; });
+  bad.overlap("out", AT(out), AT(a)).overlap("preact", AT(preact), AT(out)).overlap("out", AT(out), AT(norm.u));
+}
+
 TEST(BadInput, OfTheRotaryProjectionsIsNamed) {
   BadCalls<ops::GemmNormRope> rope("gemm_norm_rope", ops::gemm_norm_rope, [](Case& c) {
     auto call = product_call<ops::GemmNormRope>(c);

@@ -81,6 +81,27 @@ TEST(GemmNormRope, RotatesQueriesAndKeysAndPassesValues) {
   });
 }
 
+TEST(GemmNormRotate, RotatesEachPairBackByAnAngleOfItsOwn) {
+  sweep(1, [](Case& c, int) {
+    c.n += c.n % 2;
+    c.draw_product();
+    const NormInput norm = c.norm(kNormForms[c.random.integer(0, 3)]);
+    const Mat angle = rotation_mat(c.random, c.m, c.n, c.exact, c.type);
+    ops::GemmNormRotate call{.a = c.a, .b = c.b, .layout = c.layout, .norm = norm.ops};
+    const bool keeps = c.flip();
+    // Either output may lie where the angles were.
+    const auto place = c.random.integer(0, keeps ? 2 : 1);
+    if (keeps) call.preact = place == 2 ? c.in_place("preact", angle) : c.out("preact", c.m, c.n);
+    call.out = place == 1 ? c.in_place("out", angle) : c.out("out", c.m, c.n);
+    call.angle = place == 1 ? ConstMatrix(call.out) : place == 2 ? ConstMatrix(call.preact) : c.in(angle);
+    ops::gemm_norm_rotate(call);
+    const auto z = [&](Round r) { return reference::gemm_norm(c.operands(), norm.ref, r); };
+    const auto y = [&](Round r) { return reference::rotate_back(z(r), angle, r); };
+    if (keeps) c.expect_linear("preact", z({}), z(c.round()));
+    c.expect_linear("out", y({}), y(c.round()));
+  });
+}
+
 struct HeadNorm {
   reference::QkNorm ref;
   ConstVector q, k;

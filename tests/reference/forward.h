@@ -204,6 +204,19 @@ inline Mat rope(const Mat& z, const RopeTable& table, const Positions& position,
   return detail::rotate(z, table, position, heads, 1.0, r);
 }
 
+/// (z0, z1) -> (z0 cos + z1 sin, z1 cos - z0 sin) on all adjacent columns; cos and sin are those of `angle`.
+inline Mat rotate_back(const Mat& z, const Mat& angle, Round r = {}) {
+  require(z.cols % 2 == 0 && angle.rows == z.rows && angle.cols == z.cols, "rotate_back: angle is not (M, N), N even");
+  Mat y(z.rows, z.cols);
+  for (std::int64_t m = 0; m < z.rows; ++m)
+    for (std::int64_t n = 0; n < z.cols; n += 2) {
+      const double c = angle(m, n), s = angle(m, n + 1);
+      y(m, n) = r(r(z(m, n) * c) + r(z(m, n + 1) * s));
+      y(m, n + 1) = r(r(z(m, n + 1) * c) - r(z(m, n) * s));
+    }
+  return y;
+}
+
 inline PreactAndOutput gemm_norm_rope(const Operands& op, const NormScale& s, const RopeTable& table,
                                       const Positions& position, const Heads& heads, const Vec* bias = nullptr,
                                       Round r = {}) {

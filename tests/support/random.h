@@ -80,6 +80,20 @@ inline Mat integer_mat(Random& random, std::int64_t rows, std::int64_t cols, std
   return x;
 }
 
+/// In each pair of columns cos and sin of an angle; exact: of quarter turns, which round nothing.
+inline Mat rotation_mat(Random& random, std::int64_t rows, std::int64_t cols, bool exact, DType type) {
+  const auto round = reference::Round::to(type);
+  Mat x(rows, cols);
+  for (std::int64_t m = 0; m < rows; ++m)
+    for (std::int64_t n = 0; n < cols; n += 2) {
+      const std::int64_t quarter = random.integer(0, 3);
+      const double angle = random.uniform(-3.2, 3.2);
+      x(m, n) = exact ? static_cast<double>((quarter == 0) - (quarter == 2)) : round(std::cos(angle));
+      x(m, n + 1) = exact ? static_cast<double>((quarter == 1) - (quarter == 3)) : round(std::sin(angle));
+    }
+  return x;
+}
+
 /// At most `nonzeros` entries of +-1 or +-2 in each row, at random columns; zeros elsewhere.
 inline Mat sparse_integer_mat(Random& random, std::int64_t rows, std::int64_t cols, std::int64_t nonzeros) {
   Mat x(rows, cols);

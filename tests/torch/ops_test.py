@@ -236,6 +236,16 @@ class InFp64(Compared):
             self.check(op, {"preact": z, "out": roped(z, heads, **weights, eps=0.5)}, eps=0.5, **weights, **given)
             self.check(op, {"out": roped(z, heads, **weights, eps=1e-6)}, **weights, **given)
 
+    def test_rotated_pairs(self):
+        for layout, norm in zip(itertools.cycle(LAYOUTS), norms(), strict=False):
+            (given, acc), angle = operands(layout), normal(M, N)
+            z = normed(acc, **norm)
+            x, y, cos, sin = z[:, 0::2], z[:, 1::2], angle[:, 0::2], angle[:, 1::2]
+            out = torch.stack((x * cos + y * sin, y * cos - x * sin), -1).flatten(1)
+            given.update(angle=angle, **norm)
+            self.check(ops.gemm_norm_rotate, {"preact": z, "out": out}, **given)
+            self.check(ops.gemm_norm_rotate, {"out": out}, **given)
+
     def test_gemm_lse(self):
         first = 61  # of a vocabulary that begins before the block and ends behind it
         for layout, norm, options in zip(itertools.cycle(LAYOUTS), norms(), LOSSES, strict=False):

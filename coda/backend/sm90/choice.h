@@ -159,6 +159,7 @@ inline constexpr FusedProgram kFusedPrograms[] = {
     {"gemm_residual_rms", true, true, 3, "", "", {.few_rows = 1, .lean = 2}},
     {"gemm_residual_layernorm", true, true, 3, "", "", {.few_rows = 1, .lean = 2}},
     {"gemm_rms_rope", true, false, 3, "RMSNorm", "", kForwardRule},
+    {"gemm_rms_rotate", true, false, 3, "RMSNorm", "gemm_residual_rms", {.few_rows = 1, .lean = 2}},
     {"gemm_rms_qknorm_rope", true, false, 4, "RMSNorm", "", kQkNormRule},
     {"gemm_lse", true, false, 2, "RMSNorm", "", {.lean = 1}},
     {"gemm_cross_entropy_backward", true, false, 1, "RMSNorm"},

@@ -19,6 +19,8 @@ inline constexpr bool kFused<GemmFunctionBackward<T, F, W, Dot>> = false;
 template <class T, class Norm>
 inline constexpr bool kFused<GemmNormRope<T, Norm>> = false;
 template <class T, class Norm>
+inline constexpr bool kFused<GemmNormRotate<T, Norm>> = false;
+template <class T, class Norm>
 inline constexpr bool kFused<GemmNormQkNormRope<T, Norm>> = false;
 template <class T, class Norm>
 inline constexpr bool kFused<GemmNormLse<T, Norm>> = false;
@@ -52,6 +54,7 @@ inline constexpr bool kFused<GemmLayerNormBackward<T>> = false;
   template struct Product<T, GemmNormGlu<T, LayerNormScale<T>, GeGluTanh>>;                    \
   template struct Product<T, GemmNormGlu<T, LayerNormScale<T>, ReGlu>>;                        \
   template struct Product<T, GemmNormRope<T, LayerNormScale<T>>>;                              \
+  template struct Product<T, GemmNormRotate<T, LayerNormScale<T>>>;                            \
   template struct Product<T, GemmNormQkNormRope<T, LayerNormScale<T>>>;                        \
   template struct Product<T, GemmNormLse<T, LayerNormScale<T>>>;                               \
   template struct Product<T, GemmCrossEntropyBackward<T, LayerNormScale<T>, LayerNormDot<T>>>; \

@@ -88,6 +88,16 @@ void run_gemm_rms_rope(const Arguments& x, Layout layout, void* stream) {
                        .out = x.out,
                        .on = on(stream)});
 }
+void run_gemm_rms_rotate(const Arguments& x, Layout layout, void* stream) {
+  ops::gemm_norm_rotate({.a = x.a(layout),
+                         .b = x.b(layout),
+                         .layout = layout,
+                         .norm = {.rstd = x.rstd},
+                         .angle = x.addend,
+                         .preact = x.second,
+                         .out = x.out,
+                         .on = on(stream)});
+}
 void run_gemm_rms_qknorm_rope(const Arguments& x, Layout layout, void* stream) {
   ops::gemm_norm_qknorm_rope({.a = x.a(layout),
                               .b = x.b(layout),
@@ -260,6 +270,7 @@ const std::vector<Program>& programs() {
       {"gemm_residual_rms", nt, kTwo, "gemm_residual_rms", run_gemm_residual_rms},
       {"gemm_residual_layernorm", nt, kTwo, "gemm_residual_layernorm", run_gemm_residual_layernorm},
       {"gemm_rms_rope", nt, kOut, "gemm_rms_rope", run_gemm_rms_rope, 128},
+      {"gemm_rms_rotate", nt, kTwo, "", run_gemm_rms_rotate, 2},
       {"gemm_rms_qknorm_rope", nt, kSecond, "gemm_rms_qknorm_rope", run_gemm_rms_qknorm_rope, 128},
       {"gemm_lse", nt, kOut, "", run_gemm_lse},
       // What a loss calls, and what suffers most from an order that does not suit it.
