@@ -5,7 +5,7 @@
 #
 #   gpu_bench.sh [--peers] [--quick] [options of coda bench, such as --rounds 20]
 #     --peers: also eager PyTorch, torch.compile and QuACK, where PYTHON (python3) has them: peers.json, in four minutes;
-#              and a training step from PyTorch beside theirs: step.json, in two
+#              the paper's kernels and a training step from PyTorch beside theirs: paper.json and step.json, in four
 #     --quick: 2048, 4096 and 8192 only, and the host's time, in less than a minute
 # CODA_PREBUILT=1: run build/cuda as it is. CODA_COMMIT: the commit to record, if this is not its git checkout.
 set -euo pipefail
@@ -48,6 +48,8 @@ python=${PYTHON:-python3}
 if "$python" -c 'import torch' 2>/dev/null; then
   PYTHONPATH=$PWD/build/cuda/python "$python" bench/peers/peers.py --out "$gpu_results/peers.json" --commit "$gpu_commit" --driver "$gpu_driver" \
     --date "$(date -u +%F)"
+  PYTHONPATH=$PWD/build/cuda/python "$python" bench/peers/paper.py --out "$gpu_results/paper.json" --commit "$gpu_commit" \
+    --driver "$gpu_driver" --date "$(date -u +%F)" || echo "gpu_bench: --peers: no paper.json" >&2
   PYTHONPATH=$PWD/build/cuda/python "$python" bench/peers/step.py --out "$gpu_results/step.json" --commit "$gpu_commit" \
     --driver "$gpu_driver" || echo "gpu_bench: --peers: no step.json" >&2
 else
