@@ -247,6 +247,26 @@ def step_section(runs: list[dict]) -> list[str]:
     return wrapped(text) + table(head, rows) + [""]
 
 
+def paper_section(run: dict) -> list[str]:
+    by = {(r["kernel"], r["m"]): r for r in run["records"]}
+    sizes = sorted({m for _, m in by})
+    rows = [
+        [f"`{kernel}`"]
+        + [f"{by[kernel, m]['ratio']:.2f}" for m in sizes]
+        + [" / ".join(f"{by[kernel, m]['compile_ratio']:.2f}" for m in sizes)]
+        for kernel in dict.fromkeys(r["kernel"] for r in run["records"])
+    ]
+    host = [r["host_us"] for r in run["records"] if "host_us" in r]
+    text = (
+        "The paper's ten kernels from PyTorch (`pycoda.paper`) and the same maths by torch.compile, relative to the bare "
+        f"product by torch.mm (M = N = K, bf16, `block_size` 128, all in one run at {run['commit']}, torch "
+        f"{run['torch'].partition('+')[0]}). Small kernels that put partial results together count, which is what the "
+        f"losses have at 2048. A call takes {min(host):.0f} to {max(host):.0f} µs of the host's time."
+    )
+    head = ["kernel", *map(str, sizes), f"torch.compile: {' / '.join(map(str, sizes))}"]
+    return wrapped(text) + table(head, rows) + [""]
+
+
 def tests_section(tests: dict) -> list[str]:
     def of(what: str) -> list[dict]:
         return [r for r in tests["records"] if r["what"] == what]
@@ -362,6 +382,8 @@ def results() -> str:
         lines += layer_section(layer, peers)
     if steps := [run for name in ("h200", "h100_80gb_hbm3") if (run := load("step.json", name))]:
         lines += step_section(steps)
+    if paper := load("paper.json"):
+        lines += paper_section(paper)
     if other := load("kernels.json", "h100_80gb_hbm3"):
         lines += other_device_section(other)
     if tests := load("tests.json"):
