@@ -66,13 +66,15 @@ class HeadWeights(NamedTuple):
 # ---- weights as other models have them
 
 
-def rotary_table(inverse_frequency: Tensor, positions: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def rotary_table(
+    inverse_frequency: Tensor, positions: int, dtype: torch.dtype = torch.float32, scale: float = 1.0
+) -> Tensor:
     """(positions, head_dim) on the device of inverse_frequency (head_dim / 2): cos and sin of position x
-    inverse_frequency[j] in columns 2j and 2j + 1. For a base theta (Su et al., arXiv 2104.09864) inverse_frequency[j] is
-    theta^(-2j / head_dim)."""
+    inverse_frequency[j], times scale, in columns 2j and 2j + 1. For a base theta (Su et al., arXiv 2104.09864)
+    inverse_frequency[j] is theta^(-2j / head_dim). YaRN (arXiv 2309.00071) has a scale, of q and of k."""
     position = torch.arange(positions, dtype=torch.float64, device=inverse_frequency.device)
     angle = position[:, None] * inverse_frequency.double()
-    return torch.stack((angle.cos(), angle.sin()), -1).flatten(1).to(dtype)
+    return (scale * torch.stack((angle.cos(), angle.sin()), -1).flatten(1)).to(dtype)
 
 
 def pair_rows(weight: Tensor, head_dim: int) -> Tensor:

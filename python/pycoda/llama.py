@@ -39,6 +39,7 @@ class LlamaConfig:
     tied: bool = False  # the head is the embedding's table
     # The angle of each pair from one position to the next, head_dim / 2 numbers; None: theta^(-2 i / head_dim).
     frequencies: tuple[float, ...] | None = None
+    rotary_scale: float = 1.0  # of what is rotated, as YaRN has it
 
     @property
     def inverse_frequency(self) -> tuple[float, ...]:
@@ -197,7 +198,7 @@ class Llama(nn.Module):
         if rotary is None or rotary.device != token.device or rotary.dtype != stat:
             with torch.inference_mode(False):  # or no later call could train
                 frequency = torch.tensor(c.inverse_frequency, dtype=torch.float64, device=token.device)
-                rotary = rotary_table(frequency, c.positions, stat)
+                rotary = rotary_table(frequency, c.positions, stat, c.rotary_scale)
             # Not one of somebody who only traces; Dynamo stores what its graph made when that has run.
             dynamo = torch.compiler.is_dynamo_compiling()
             if dynamo or type(rotary) is Tensor and not torch._is_functional_tensor(rotary):
@@ -254,7 +255,6 @@ class Llama(nn.Module):
             ("mlp_bias", getattr(theirs, "mlp_bias", False), False),
             ("use_sliding_window", getattr(theirs, "use_sliding_window", False), False),
             ("attention_dropout", getattr(theirs, "attention_dropout", 0.0), 0.0),
-            ("rotary attention_scaling", rotary.attention_scaling, 1.0),
         ):
             if found != expected:
                 raise ValueError(f"Llama: model: expected {name} {expected}, got {found}")
@@ -278,6 +278,7 @@ class Llama(nn.Module):
             head_dim=head_dim,
             positions=positions or most,
             frequencies=tuple(frequency.double().tolist()),  # whatever the kind of scaling
+            rotary_scale=float(rotary.attention_scaling),
             eps=theirs.rms_norm_eps,
             qk_norm=theirs.model_type == "qwen3",
             tied=model.lm_head.weight is model.model.embed_tokens.weight,

@@ -32,6 +32,7 @@ LLAMA3 = {
     "low_freq_factor": 1.0,
     "original_max_position_embeddings": 32,
 }
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 LONGROPE = {
     "rope_type": "longrope",
     "factor": 4.0,
@@ -69,7 +70,9 @@ class Model(unittest.TestCase):
         yield their_model(LlamaForCausalLM, TheirLlamaConfig)
         yield their_model(LlamaForCausalLM, TheirLlamaConfig, tie_word_embeddings=True, rope_theta=500.0, head_dim=10)
         yield their_model(LlamaForCausalLM, TheirLlamaConfig, rope_scaling=LLAMA3, num_hidden_layers=1)
+        yield their_model(LlamaForCausalLM, TheirLlamaConfig, rope_scaling=YARN, num_hidden_layers=2)
         yield their_model(Qwen3ForCausalLM, Qwen3Config, head_dim=10)
+        yield their_model(Qwen3ForCausalLM, Qwen3Config, head_dim=10, rope_scaling=YARN, num_hidden_layers=2)
         yield their_model(Qwen3ForCausalLM, Qwen3Config, tie_word_embeddings=True, num_key_value_heads=6)
 
     def test_logits_loss_and_gradients_are_those_of_transformers(self):
