@@ -65,6 +65,7 @@ bool Progress::due() const {
 void Progress::update(std::int64_t done, std::string_view detail) {
   done_ = done;
   detail_ = detail;
+  is_shown_ = false;
   if (due()) draw();
 }
 
@@ -81,7 +82,7 @@ int Progress::columns() const {
 void Progress::draw() {
   last_draw_ = options_.clock();
   drawn_ = true;
-  shown_ = done_;
+  is_shown_ = true;
   const double part = total_ > 0 ? std::clamp(static_cast<double>(done_) / static_cast<double>(total_), 0.0, 1.0) : 1.0;
   const std::string time =
       done_ >= total_ ? "in " + format_duration(elapsed())
@@ -119,7 +120,7 @@ void Progress::note(std::string_view line) {
 
 void Progress::finish() {
   if (std::exchange(finished_, true) || options_.mode == Mode::off) return;
-  if (shown_ != done_ || done_ < total_) draw();
+  if (!is_shown_ || done_ < total_) draw();
   if (options_.mode == Mode::terminal) tell(options_.out, "\n");
 }
 

@@ -50,10 +50,10 @@ class Progress {
   int columns() const;
 
   std::string label_, detail_;
-  std::int64_t total_, first_, done_, shown_ = -1;  // shown_: what was done at the last drawing
+  std::int64_t total_, first_, done_;
   ProgressOptions options_;
   double start_, last_draw_;
-  bool finished_ = false, drawn_ = false;
+  bool finished_ = false, drawn_ = false, is_shown_ = false;  // is_shown_: what was told last
 };
 
 }  // namespace coda::nn

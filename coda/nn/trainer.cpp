@@ -248,11 +248,12 @@ Trainer::Step Trainer::step() {
   return {loss * scale, update};
 }
 
-double Trainer::validation_loss(const std::function<bool()>& interrupted) {
+double Trainer::validation_loss(const std::function<bool(std::int64_t, std::int64_t)>& stops) {
   double sum = 0;
   std::int64_t tokens = 0;
-  for (std::int64_t i = 0; i < data_.validation_batches(); ++i) {
-    if (interrupted && interrupted()) return std::numeric_limits<double>::quiet_NaN();
+  const std::int64_t batches = data_.validation_batches();
+  for (std::int64_t i = 0; i < batches; ++i) {
+    if (stops && stops(i, batches)) return std::numeric_limits<double>::quiet_NaN();
     const Batch batch = data_.validation_batch(i);
     sum += model_->loss(batch);
     tokens += batch.rows * batch.seq;
@@ -286,6 +287,12 @@ TrainResult Trainer::run(const RunOptions& run) {
     return result.interrupted = result.interrupted || (run.interrupted && run.interrupted());
   };
   Progress progress("train", options_.steps, first, run.progress);
+  const auto validate = [&] {
+    return validation_loss([&](std::int64_t batch, std::int64_t batches) {
+      progress.update(done_, fmt::format("validating {}/{}", batch, batches));
+      return interrupted();
+    });
+  };
   const double begin = now();
   double saved = begin, paused = 0;
   bool applied = true;
@@ -309,7 +316,7 @@ TrainResult Trainer::run(const RunOptions& run) {
     const bool validates = done_ == end || (options_.validate_every > 0 && done_ % options_.validate_every == 0);
     result.validation_loss = none;
     if (validates && !interrupted()) {
-      result.validation_loss = validation_loss(interrupted);
+      result.validation_loss = validate();
       if (std::isfinite(result.validation_loss)) {
         line["validation_loss"] = result.validation_loss;
         progress.note(
@@ -335,12 +342,12 @@ TrainResult Trainer::run(const RunOptions& run) {
     paused += now() - pause;
     progress.update_training(done_, s.loss, (done_ - first) * options_.tokens_per_step());
   }
-  progress.finish();
   if (done_ == first) {  // nothing was left to do
-    result.validation_loss = validation_loss(interrupted);
+    result.validation_loss = validate();
     open_log();
     save(run.out, [&] { log->begin(); });
   }
+  progress.finish();
   result.step = done_;
   result.skipped = done_ - optimiser_->steps();
   result.seconds = now() - begin;

@@ -100,8 +100,9 @@ class Trainer {
     StepResult update;
   };
   Step step();
-  /// Mean loss over the validation text; NaN if there is none, or once `interrupted`, asked before each batch, is true.
-  double validation_loss(const std::function<bool()>& interrupted = {});
+  /// Mean loss over the validation text; NaN if there is none, or once `stops`, asked before each batch with its number
+  /// and how many there are, is true.
+  double validation_loss(const std::function<bool(std::int64_t batch, std::int64_t batches)>& stops = {});
   /// Leaves a checkpoint; `written` as save_checkpoint has it.
   void save(const std::filesystem::path& folder, const std::function<void()>& written = {}) const;
 

@@ -101,6 +101,15 @@ TEST(Progress, ALineNeverWraps) {
   EXPECT_LE(capture.text().size(), 80u + 4);
 }
 
+TEST(Progress, TheLastThingToldIsShown) {
+  Capture capture;
+  Progress progress("train", 10, 0, capture.options(Mode::terminal));
+  progress.update(10, "validating");
+  progress.update(10, "all");
+  progress.finish();
+  EXPECT_NE(capture.text().find("10/10  all"), std::string::npos) << capture.text();
+}
+
 TEST(Progress, TheTimeLeftOfAResumedRunCountsItsOwnSteps) {
   Capture capture;
   Progress progress("train", 100, 80, capture.options(Mode::lines));

@@ -5,8 +5,10 @@
 #include <omp.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <set>
 #include <sstream>
 
@@ -208,6 +210,23 @@ TEST(Training, ValidationIsTheMeanOfAllTokens) {
   EXPECT_EQ(none.measure().validation, 0);
   EXPECT_TRUE(std::isnan(none.run(quiet(scratch / "out")).validation_loss));
   EXPECT_FALSE(log_of(scratch / "out").at(0).contains("validation_loss"));
+}
+
+TEST(Training, ProgressIsToldWhileItValidates) {
+  const Scratch scratch;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> told(std::tmpfile(), std::fclose);
+  ASSERT_NE(told, nullptr);
+  TrainOptions options = small_run(scratch.write("text.txt", rhyme(9000)), 2);
+  options.batch = 2;
+  RunOptions run = quiet(scratch / "out");
+  run.progress = {.out = told.get(), .mode = ProgressOptions::Mode::lines, .line_seconds = 0, .clock = {}};
+  Trainer(options).run(run);
+  std::rewind(told.get());
+  std::string text(1 << 16, ' ');
+  text.resize(std::fread(text.data(), 1, text.size(), told.get()));
+  EXPECT_NE(text.find("100%  2/2  validating 1/"), std::string::npos) << text;
+  const std::size_t last = text.rfind('\n', text.size() - 2);
+  EXPECT_NE(text.find("loss", last), std::string::npos) << "the last line is the run's: " << text;
 }
 
 TEST(Training, ACheckpointIsSavedWhenItsTimeHasCome) {

@@ -244,6 +244,26 @@ TEST(BadInput, OfTheRotaryProjectionsIsNamed) {
   }
 }
 
+TEST(Input, OfAWeightForHeadsThatAreNotThereMustFitAllTheSame) {
+  Case c(DType::fp32, coda::Layout::nt, 4, 8, 3, 1, false, 1);
+  const ConstVector right = c.vec(Vec(2)), wrong = c.vec(Vec(3));
+  auto call = product_call<ops::GemmNormQkNormRope>(c);
+  call.heads = heads(c), call.heads.q = 0, call.heads.k = 3;
+  call.out = c.out("out", 4, 8), call.k_weight = right;
+  const auto message = [&](const ConstVector& q_weight) -> std::string {
+    call.q_weight = q_weight;
+    try {
+      ops::gemm_norm_qknorm_rope(call);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message({}), "");
+  EXPECT_EQ(message(right), "");
+  EXPECT_NE(message(wrong).find("q_weight"), std::string::npos);
+}
+
 TEST(BadInput, OfTheSmallReductionsIsNamed) {
   BadCalls<ops::RmsFinalize> rms("rms_finalize", ops::rms_finalize, [](Case& c) {
     return ops::RmsFinalize{
@@ -294,9 +314,9 @@ TEST(BadInput, OfTheSmallReductionsIsNamed) {
   weights.matrix("partial", AT(partial), true, false)
       .vector("dq_weight", AT(dq_weight), true)
       .vector("dk_weight", AT(dk_weight), true);
-  weights.add("heads", "8 columns", [](auto& x) { x.heads.q = 1; }).add("heads", "got (2 + -1 + 3) * 2", [](auto& x) {
-    x.heads.k = -1, x.heads.v = 3;
-  });
+  weights.add("heads", "8 columns", [](auto& x) { x.heads.q = 1; });
+  weights.add("heads", "got (2 + -1 + 3) * 2", [](auto& x) { x.heads.k = -1, x.heads.v = 3; });
+  weights.add("heads", "got (2 + 3 + -1) * 2", [](auto& x) { x.heads.k = 3, x.heads.v = -1; });
   // The number of columns, but for 2^64.
   weights.add("heads", "got (4611686018427387904", [](auto& x) { x.heads = {std::int64_t{1} << 62, 1, 1, 4}; });
   weights.add("heads", "* 4611686018427387906", [](auto& x) { x.heads.head_dim += std::int64_t{1} << 62; });

@@ -460,6 +460,11 @@ TEST(Layer, TrafficAndBytesSavedFollowFromTheShape) {
   const ops::LayerShape shape = shape_of(c, d);
   EXPECT_EQ(ops::block_saved_bytes(shape), m * (2 * (q + 2 * h + 2 * f + w) + 8));
   EXPECT_EQ(ops::block_saved_bytes_unfused(shape) - ops::block_saved_bytes(shape), m * 2 * (2 * h + f));
+  ops::LayerShape with_norm = shape, without_heads = shape;
+  with_norm.qk_norm = true;  // whose input is kept beside its output
+  EXPECT_EQ(ops::block_saved_bytes(with_norm) - ops::block_saved_bytes(shape), m * 2 * w);
+  without_heads.heads = {};
+  EXPECT_EQ(ops::block_post_backward_workspace_bytes(shape), ops::block_post_backward_workspace_bytes(without_heads));
 }
 
 TEST(Layer, TrafficOfTheOtherCallsFollowsFromTheShape) {
