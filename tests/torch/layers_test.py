@@ -76,10 +76,11 @@ class Case:
         return torch.sin(qkv[..., : self.heads.q * self.heads.head_dim])
 
     def loss(self, ops, function="swiglu", **options):
-        x, qkv = ops.block_pre(self.token, self.table, self.qkv[0], self.heads)
-        x, qkv = ops.block(self.attention(qkv), x, self.layers[0], self.qkv[1], self.heads, function=function)
+        eps = {"eps": 3e-2, "head_eps": 0.2}  # no defaults, and to be seen
+        x, qkv = ops.block_pre(self.token, self.table, self.qkv[0], self.heads, **eps)
+        x, qkv = ops.block(self.attention(qkv), x, self.layers[0], self.qkv[1], self.heads, function=function, **eps)
         return ops.block_post(
-            self.attention(qkv), x, self.layers[1], self.head, self.target, function=function, **options
+            self.attention(qkv), x, self.layers[1], self.head, self.target, function=function, eps=3e-2, **options
         )
 
     def flat(self, dtype=torch.float64, device="cpu"):
@@ -254,12 +255,15 @@ class InFp64(unittest.TestCase):
             (linear_cross_entropy, loss, "chunk: expected a number of columns above 0, got 0", {"chunk": 0}),
             (linear_cross_entropy, loss, f"target: {none}", {"target": None}),
             (linear_cross_entropy, loss, f"weight: {none}", {"weight": None}),
+            (linear_cross_entropy, loss, f"a: {none}", {"a": None}),
         ):
             given = {**good, **wrong}
             if function is block:
                 del given["head"], given["target"]
             with self.subTest(message), self.assertRaisesRegex(RuntimeError, f"^{function.__name__}: {message}"):
                 function(**given)
+        with self.assertRaisesRegex(RuntimeError, f"^block_post: x: {none}"):
+            block_post_logits(attended, None, case.layers[1], case.head)
 
     def test_a_second_derivative_is_refused(self):
         case = Case(torch.float64, "cpu")
@@ -302,6 +306,7 @@ class InFp64(unittest.TestCase):
             ("block_pre: heads_table", lambda: block_pre(case.token, case.table, case.qkv[0], trained)),
             ("block: heads_table", lambda: of_block(trained)),
             ("block: head_eps", lambda: of_block(case.heads, head_eps=number)),
+            ("block: eps", lambda: of_block(case.heads, eps=number)),
             ("block_post: scale", lambda: of_loss(scale=number)),
             ("block_post: factor", lambda: of_loss(factor=number)),
             ("linear_cross_entropy: cap", lambda: linear_cross_entropy(x, case.head.head, case.target, cap=number)),

@@ -13,7 +13,7 @@ from pycoda import paper
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 SHORT = (torch.bfloat16, torch.float16)
 SHAPE = M, N, K = 768, 768, 72
-BLOCKS = (64, 128, 192, 256, 768)  # of one tile, of several, and of parts of tiles, whatever the device
+BLOCKS = (64, 128, 192, 256, 384, 768)  # of one tile, of several, and of parts of tiles, whatever the device
 
 
 class Kernels(unittest.TestCase):
@@ -41,7 +41,9 @@ class Kernels(unittest.TestCase):
             else:
                 tiny = torch.finfo(dtype).eps * scale
                 self.assertLessEqual(error, 2 * (rounded.double() - reference).abs().max() + tiny, what)
-                self.assertLessEqual((x.double() - reference).norm(), 1e-2 * reference.norm(), what)
+                # Sums over rows are of fp32 products in blocks of any size, other ones may be of stored results.
+                limit = 1e-2 if kind == "m" else 1e-5 if kernel.blocks_of == "M" else 4e-3
+                self.assertLessEqual((x.double() - reference).norm(), limit * reference.norm(), what)
         for key, x in given.items():
             self.assertTrue(torch.equal(x, before[key]), f"{name} wrote {key}")
 
@@ -71,10 +73,23 @@ class Kernels(unittest.TestCase):
                 if kernel.blocks_of:
                     self.check(name, inputs(kernel, F64, "cpu", *SHAPE), block_size=64)
 
+    def test_blocks_of_whole_tiles_need_no_pass_over_stored_results(self):
+        for device, (name, kernel) in itertools.product(DEVICES, KERNELS.items()):
+            given = inputs(kernel, torch.bfloat16, device, *SHAPE)
+            with (
+                unittest.mock.patch.object(paper._Product, "parts", side_effect=AssertionError(name)),
+                unittest.mock.patch.object(torch.linalg, "vector_norm", side_effect=AssertionError(name)),
+            ):
+                for options in kernel.block_sizes(256, 768) if kernel.blocks_of else []:
+                    getattr(paper, name)(**given, **options)
+
     def test_of_few_rows_and_columns(self):
         for device, (m, n, k) in itertools.product(DEVICES, ((1, 2, 1), (0, 8, 8), (3, 6, 10))):
             for name, kernel in KERNELS.items():
                 given = inputs(kernel, torch.bfloat16, device, m, n, k)
+                if k == 1:  # whose rows are dense, whatever their strides
+                    given["A"] = torch.stack((given["A"], given["A"]), 1)[:, 1]
+                    given["A"] = given["A"].expand(m, 2)[:, :1]
                 for options in kernel.block_sizes(max(m, 1) if kernel.blocks_of == "M" else n):
                     self.check(name, given, **options)
 
