@@ -99,6 +99,10 @@ class Model(unittest.TestCase):
                 ):
                     self.assertLess(relative(got, wanted.grad), 10 * FP32_INSIDE, name)
 
+    def test_angles_of_a_base(self):
+        config = LlamaConfig(vocabulary=5, hidden=8, ffn=8, layers=1, q_heads=1, kv_heads=1, head_dim=8, theta=16.0)
+        self.assertEqual(config.inverse_frequency, (1.0, 0.5, 0.25, 0.125))
+
     def test_weights_there_and_back_are_the_same(self):
         for theirs in self.models():
             other = type(theirs)(theirs.config).double()
