@@ -5,7 +5,7 @@
 #
 #   gpu_bench.sh [--peers] [--quick] [options of coda bench, such as --rounds 20]
 #     --peers: also eager PyTorch, torch.compile and QuACK, where PYTHON (python3) has them: peers.json, in four minutes;
-#              the paper's kernels and a training step from PyTorch beside theirs: paper.json and step.json, in four
+#              the paper's kernels and a training step from PyTorch beside theirs: paper.json and step.json, in three
 #     --quick: 2048, 4096 and 8192 only, and the host's time, in less than a minute
 # CODA_PREBUILT=1: run build/cuda as it is. CODA_COMMIT: the commit to record, if this is not its git checkout.
 set -euo pipefail

@@ -34,7 +34,7 @@ def as_kinds(kernel, outputs):
     return [x.to(dtypes[kind]) for kind, x in zip(kernel.kinds, outputs, strict=True)]
 
 
-def measure(name: str, size: int, flush: torch.Tensor) -> dict:
+def measure(name: str, size: int, flush: torch.Tensor, with_host: bool) -> dict:
     kernel, run = KERNELS[name], getattr(paper, name)
     given = inputs(kernel, torch.bfloat16, "cuda", size, size, size)
     options = kernel.block_sizes(BLOCK_SIZE)[0]
@@ -59,7 +59,7 @@ def measure(name: str, size: int, flush: torch.Tensor) -> dict:
             Candidate("compile", lambda: plain(given), flush),
         ]
         interleave(candidates, rounds=20)
-        host = host_us(lambda: run(**given, **options)) if size == 2048 else None
+        host = host_us(lambda: run(**given, **options)) if with_host else None
     gemm_ms, ms, compile_ms = (c.median() for c in candidates)
     record = {"kernel": name, "m": size, "n": size, "k": size}
     record |= {"ms": round(ms, 5), "gemm_ms": round(gemm_ms, 5), "compile_ms": round(compile_ms, 5)}
@@ -80,7 +80,7 @@ def main() -> None:
     flush, records = flush_buffer(), []
     for size in args.sizes:
         for name in KERNELS:
-            records.append(measure(name, size, flush))
+            records.append(measure(name, size, flush, size == min(args.sizes)))
             print(records[-1], flush=True)
     if args.out:
         head = {"device": torch.cuda.get_device_name(), "driver": args.driver, "cuda": torch.version.cuda}

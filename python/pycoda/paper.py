@@ -1,5 +1,6 @@
 """The ten kernels of the CODA paper's own code (arXiv 2605.19269), by its names, arguments and results, so that code
-that was written against it can call these. Each is a call of ops.py, in one kernel on a Hopper GPU.
+that was written against it can call these. Each is a call of ops.py, in one kernel on a Hopper GPU, and small ones of
+PyTorch that put partial results together.
 
 A is (M, K) and B the (K, N) view of a weight, such as `weight.mT` of a Linear layer's; a backward kernel takes the same
 view, which is (N, K) to it. B may lie in memory in either order, but that one is the fast one. Matrices have one dtype,
@@ -8,7 +9,7 @@ Results are new tensors, and no argument is written.
 
 Partial results are of blocks of `block_size` columns or rows, which must divide their number. Of whole tiles, whose
 width and height tiles.py knows (128 on a GPU), they come out of the kernel; of other blocks they are computed from the
-results that it stored, by passes of PyTorch.
+results that it stored, by passes of PyTorch, and sums over rows by multiplying once more.
 
 Nothing here is differentiated by autograd. A wrong argument is a RuntimeError that names it.
 """

@@ -19,12 +19,12 @@ def _tiles(size: int, tile: int) -> int:
 
 
 def width(device: torch.device | str) -> int:
-    """Columns of a tile, the last one of a matrix but for what is missing."""
+    """Columns of a tile; the last one of a matrix may have fewer."""
     return _TILE_N[_backend(device)]
 
 
 def height(device: torch.device | str) -> int:
-    """Rows of a tile, the last one of a matrix but for what is missing."""
+    """Rows of a tile; the last one of a matrix may have fewer."""
     return _TILE_M[_backend(device)]
 
 
