@@ -240,8 +240,8 @@ def body_of(item: Item, names: Names) -> str:
             passed.append(f'coda::c::from_c<coda::ops::{cpp}>({operation}, "{name}", {name})')
         elif cpp == "Backend":
             passed.append(f"static_cast<coda::ops::Backend>({name})")
-        elif cpp == "Matrix":
-            passed.append(f"std::bit_cast<coda::Matrix>({name})")
+        elif cpp in ("Matrix", "ConstVector"):
+            passed.append(f"std::bit_cast<coda::{cpp}>({name})")
         else:
             passed.append(name)
     run = f"coda::ops::{item.name}({', '.join(passed)})"

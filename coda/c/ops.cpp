@@ -352,6 +352,12 @@ coda_status coda_gemm_norm_glu(const coda_gemm_norm_glu_args* args) {
 coda_status coda_rotary_table(coda_matrix table, double theta) {
   return coda::c::guarded("rotary_table", [&] { coda::ops::rotary_table(std::bit_cast<coda::Matrix>(table), theta); });
 }
+coda_status coda_rotary_table_from(coda_matrix table, coda_const_vector frequency, double scale) {
+  return coda::c::guarded("rotary_table_from", [&] {
+    coda::ops::rotary_table_from(std::bit_cast<coda::Matrix>(table), std::bit_cast<coda::ConstVector>(frequency),
+                                 scale);
+  });
+}
 coda_gemm_norm_rope_args coda_gemm_norm_rope_defaults(void) {
   return coda::c::defaults<coda::ops::GemmNormRope, coda_gemm_norm_rope_args>();
 }

@@ -173,7 +173,7 @@ coda_status coda_gemm_norm_glu(const coda_gemm_norm_glu_args* args);
 /// and so are the weights of QK-norm. table (positions, head_dim) holds cos and sin of pair j at columns 2j and 2j+1
 /// (of a model that scales attention by them, such as YaRN, both scaled), of the statistics' dtype, with a pitch of
 /// head_dim (on sm90 at a multiple of 8 bytes); position (M) is int32 or int64 in [0, positions), absent: the row's
-/// number. See rotary_table.
+/// number. See rotary_table and rotary_table_from.
 typedef struct coda_heads {
   int64_t q, k, v, head_dim;
   coda_const_matrix table;
@@ -184,6 +184,10 @@ typedef struct coda_heads {
 /// angle of pair j at p is p theta^(-2j / head_dim) (Su et al., arXiv 2104.09864), computed in fp64 and exact to fp32
 /// at any position.
 coda_status coda_rotary_table(coda_matrix table, double theta);
+
+/// The same of any angles: p frequency[j] (head_dim / 2, fp64, in host memory), and of their cos and sin times scale.
+/// Models that stretch their angles for longer texts have such ones (YaRN: Peng et al., arXiv 2309.00071).
+coda_status coda_rotary_table_from(coda_matrix table, coda_const_vector frequency, double scale);
 
 /// z = norm(a b) (M, (q+k+v) head_dim); out: q and k heads rotated pairwise, v heads as they are.
 typedef struct coda_gemm_norm_rope_args {

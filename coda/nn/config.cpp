@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "coda/core/error.h"
@@ -23,6 +25,9 @@ constexpr std::uint64_t kMaxFile = std::uint64_t{16} << 20;
 
 constexpr std::array<std::pair<const char*, DType>, 4> kDTypes{
     {{"bfloat16", DType::bf16}, {"float16", DType::fp16}, {"float32", DType::fp32}, {"float64", DType::fp64}}};
+using Kind = RopeScaling::Kind;
+constexpr std::array<std::pair<const char*, Kind>, 4> kRopeTypes{
+    {{"default", Kind::none}, {"linear", Kind::linear}, {"llama3", Kind::llama3}, {"yarn", Kind::yarn}}};
 
 /// Typed access to the keys of one JSON object; errors read "file: key: expected ..., got ...".
 class Fields {
@@ -46,9 +51,9 @@ class Fields {
   double positive(const char* key, double fallback) const {
     const json* value = find(key);
     if (!value) return fallback;
-    if (!value->is_number() || !(value->get<double>() > 0)) wrong(key, "a positive number", *value);
-    return value->get<double>();
+    return as_positive(key, *value);
   }
+  double positive(const char* key) const { return as_positive(key, require(key)); }
   bool flag(const char* key, bool fallback) const {
     const json* value = find(key);
     if (!value) return fallback;
@@ -82,6 +87,10 @@ class Fields {
     }
     return value.get<std::int64_t>();
   }
+  double as_positive(const char* key, const json& value) const {
+    if (!value.is_number() || !(value.get<double>() > 0)) wrong(key, "a positive number", value);
+    return value.get<double>();
+  }
 
   const json& object_;
   std::string where_;
@@ -104,20 +113,53 @@ bool is_qwen3(const Fields& fields) {
   return qwen3;
 }
 
-/// The base of the rotary angles: `rope_theta`, or inside `rope_parameters` as newer transformers write it. An older
-/// one that saves such a model writes both, and may mean neither: two that differ are refused.
-double read_rope_theta(const Fields& fields) {
+/// YaRN's factor of cos and sin where none is given (arXiv 2309.00071, section 3.4; `mscale` is DeepSeek's).
+double attention_factor(const Fields& rope, double factor) {
+  const auto scale = [&](double m) { return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1; };
+  const bool both = rope.find("mscale") && rope.find("mscale_all_dim");
+  return both ? scale(rope.positive("mscale")) / scale(rope.positive("mscale_all_dim")) : scale(1);
+}
+
+RopeScaling read_rope_scaling(const Fields& rope, std::int64_t max_positions) {
+  const char* key = rope.find("rope_type") ? "rope_type" : "type";
+  const std::string name = rope.text(key, "default");
+  const auto* const known =
+      std::ranges::find(kRopeTypes, name, [](const auto& type) { return std::string(type.first); });
+  if (known == kRopeTypes.end()) rope.unsupported(key, "default, linear, llama3 or yarn", name);
+
+  RopeScaling scaling{.kind = known->second};
+  if (scaling.kind != Kind::none) scaling.factor = rope.positive("factor");
+  if (scaling.kind == Kind::llama3) {
+    scaling.low_freq_factor = rope.positive("low_freq_factor");
+    scaling.high_freq_factor = rope.positive("high_freq_factor");
+    scaling.original_positions = rope.size("original_max_position_embeddings");
+  }
+  if (scaling.kind == Kind::yarn) {
+    scaling.original_positions = rope.size("original_max_position_embeddings", max_positions);
+    scaling.beta_fast = rope.positive("beta_fast", scaling.beta_fast);
+    scaling.beta_slow = rope.positive("beta_slow", scaling.beta_slow);
+    scaling.truncate = rope.flag("truncate", true);
+    scaling.attention_factor =
+        rope.find("attention_factor") ? rope.positive("attention_factor") : attention_factor(rope, scaling.factor);
+  }
+  return scaling;
+}
+
+/// The rotary angles: `rope_theta` and `rope_scaling`, or both inside `rope_parameters` as newer transformers write
+/// them. An older one that saves such a model writes both, and may mean neither: two that differ are refused.
+void read_rope(const Fields& fields, ModelConfig& config) {
   std::optional<double> theta;
-  const auto take = [&](const Fields& from) {
+  const auto take_theta = [&](const Fields& from) {
     const json* value = from.find("rope_theta");
     if (!value) return;
-    const double here = from.positive("rope_theta", 0);
+    const double here = from.positive("rope_theta");
     if (theta.value_or(here) != here) {
       from.wrong("rope_theta", fmt::format("the {} that this file has elsewhere", *theta).c_str(), *value);
     }
     theta = here;
   };
-  take(fields);
+  take_theta(fields);
+  std::optional<RopeScaling> scaling;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const json* value = fields.find(key);
     if (!value) continue;
@@ -126,12 +168,32 @@ double read_rope_theta(const Fields& fields) {
     for (const auto& [name, parameter] : value->items()) {
       if (parameter.is_object()) rope.unsupported(name.c_str(), "one set of parameters for all layers", parameter);
     }
-    rope.only("rope_type", "default");
-    rope.only("type", "default");
     rope.only("partial_rotary_factor", 1.0);
-    take(rope);
+    take_theta(rope);
+    const RopeScaling here = read_rope_scaling(rope, config.max_positions);
+    if (scaling.value_or(here) != here) fields.wrong(key, "the scaling that this file has elsewhere", *value);
+    scaling = here;
   }
-  return theta.value_or(10000.0);
+  config.rope_theta = theta.value_or(10000.0);
+  config.rope_scaling = scaling.value_or(RopeScaling{});
+}
+
+json format_rope_scaling(const RopeScaling& s) {
+  if (s.kind == Kind::none) return nullptr;
+  const auto* const type = std::ranges::find(kRopeTypes, s.kind, [](const auto& known) { return known.second; });
+  json out = {{"rope_type", type->first}, {"factor", s.factor}};
+  if (s.kind == Kind::linear) return out;
+  out["original_max_position_embeddings"] = s.original_positions;
+  if (s.kind == Kind::llama3) {
+    out["low_freq_factor"] = s.low_freq_factor;
+    out["high_freq_factor"] = s.high_freq_factor;
+  } else {
+    out["beta_fast"] = s.beta_fast;
+    out["beta_slow"] = s.beta_slow;
+    out["truncate"] = s.truncate;
+    out["attention_factor"] = s.attention_factor;
+  }
+  return out;
 }
 
 DType read_dtype(const Fields& fields) {
@@ -172,6 +234,22 @@ void ModelConfig::check() const {
   require(head_dim % 2 == 0 && head_dim <= kMaxHeadDim, "head_dim",
           fmt::format("an even number (rotary pairs) up to {}", kMaxHeadDim), head_dim);
   require(std::isfinite(rope_theta) && rope_theta > 0, "rope_theta", "a positive number", rope_theta);
+  const RopeScaling& s = rope_scaling;
+  const bool llama3 = s.kind == Kind::llama3, yarn = s.kind == Kind::yarn;
+  const auto positive = [&](bool used, const char* field, double value) {
+    require(!used || (std::isfinite(value) && value > 0), field, "a positive number", value);
+  };
+  positive(s.kind != Kind::none, "rope_scaling.factor", s.factor);
+  positive(llama3 || yarn, "rope_scaling.original_positions", static_cast<double>(s.original_positions));
+  positive(llama3, "rope_scaling.low_freq_factor", s.low_freq_factor);
+  require(!llama3 || (std::isfinite(s.high_freq_factor) && s.high_freq_factor > s.low_freq_factor),
+          "rope_scaling.high_freq_factor", fmt::format("a number above low_freq_factor ({})", s.low_freq_factor),
+          s.high_freq_factor);
+  positive(yarn, "rope_scaling.beta_slow", s.beta_slow);
+  require(!yarn || (std::isfinite(s.beta_fast) && s.beta_fast > s.beta_slow), "rope_scaling.beta_fast",
+          fmt::format("a number above beta_slow ({})", s.beta_slow), s.beta_fast);
+  positive(yarn, "rope_scaling.attention_factor", s.attention_factor);
+  require(!yarn || rope_theta > 1, "rope_theta", "a number above 1 with YaRN", rope_theta);
   require(std::isfinite(norm_eps) && norm_eps > 0, "norm_eps", "a positive number", norm_eps);
   require(dtype <= DType::fp64, "dtype", "bf16, fp16, fp32 or fp64", name_of(dtype));
 }
@@ -207,7 +285,7 @@ ModelConfig parse_config(std::string_view json_text, std::string_view where) {
   }
   config.head_dim = fields.size("head_dim", qwen3 ? 128 : config.hidden / config.heads);
   config.max_positions = fields.size("max_position_embeddings", qwen3 ? 32768 : 2048);
-  config.rope_theta = read_rope_theta(fields);
+  read_rope(fields, config);
   config.norm_eps = fields.positive("rms_norm_eps", 1e-6);
   config.tied_embeddings = fields.flag("tie_word_embeddings", false);
   config.qk_norm = qwen3;
@@ -234,7 +312,7 @@ std::string format_config(const ModelConfig& config) {
   out["head_dim"] = config.head_dim;
   out["max_position_embeddings"] = config.max_positions;
   out["rope_theta"] = config.rope_theta;
-  out["rope_scaling"] = nullptr;
+  out["rope_scaling"] = format_rope_scaling(config.rope_scaling);
   out["rms_norm_eps"] = config.norm_eps;
   out["hidden_act"] = "silu";
   out["tie_word_embeddings"] = config.tied_embeddings;

@@ -8,6 +8,7 @@
 #include "coda/core/error.h"
 #include "coda/nn/arena.h"
 #include "coda/nn/convert.h"
+#include "coda/nn/rotary.h"
 
 namespace coda::nn {
 namespace {
@@ -143,7 +144,7 @@ void Model::prepare(const Batch& batch) {
     memory_ = place([&](Arena& arena) { lay_out(arena, config_, rows_, seq_, true, activations_); });
     held_ = static_cast<std::int64_t>(memory_.bytes().size());
     activations_.position = position_.vector();
-    ops::rotary_table(activations_.rotary, config_.rope_theta);
+    fill_rotary_table(activations_.rotary, config_);
     fill_ones(activations_.dloss);
   }
 }
@@ -181,7 +182,7 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, std::int64_t
   position_ = positions(1, capacity);
   logits_ = HostTensor(config_.dtype, {1, config_.vocab});
   last_.resize(static_cast<std::size_t>(config_.vocab));
-  ops::rotary_table(all_.rotary, config_.rope_theta);
+  fill_rotary_table(all_.rotary, config_);
 }
 
 Activations Decoder::run(std::span<const std::int32_t> tokens) {

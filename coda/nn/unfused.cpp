@@ -5,6 +5,7 @@
 #include "coda/nn/arena.h"
 #include "coda/nn/attention.h"
 #include "coda/nn/passes.h"
+#include "coda/nn/rotary.h"
 
 namespace coda::nn {
 
@@ -59,7 +60,7 @@ void UnfusedModel::prepare(const Batch& batch) {
   position_ = positions(batch_, seq_);
   memory_ = place([&](Arena& arena) { lay_out(arena); });
   held_ = static_cast<std::int64_t>(memory_.bytes().size());
-  ops::rotary_table(rotary_, config_.rope_theta);
+  fill_rotary_table(rotary_, config_);
 }
 
 ops::Heads UnfusedModel::heads() const {

@@ -154,7 +154,7 @@ void gemm_norm_glu(const GemmNormGlu& args);
 /// and so are the weights of QK-norm. table (positions, head_dim) holds cos and sin of pair j at columns 2j and 2j+1
 /// (of a model that scales attention by them, such as YaRN, both scaled), of the statistics' dtype, with a pitch of
 /// head_dim (on sm90 at a multiple of 8 bytes); position (M) is int32 or int64 in [0, positions), absent: the row's
-/// number. See rotary_table.
+/// number. See rotary_table and rotary_table_from.
 struct Heads {
   std::int64_t q = 0, k = 0, v = 0, head_dim = 0;
   ConstMatrix table = {};
@@ -165,6 +165,10 @@ struct Heads {
 /// angle of pair j at p is p theta^(-2j / head_dim) (Su et al., arXiv 2104.09864), computed in fp64 and exact to fp32
 /// at any position.
 void rotary_table(Matrix table, double theta);
+
+/// The same of any angles: p frequency[j] (head_dim / 2, fp64, in host memory), and of their cos and sin times scale.
+/// Models that stretch their angles for longer texts have such ones (YaRN: Peng et al., arXiv 2309.00071).
+void rotary_table_from(Matrix table, ConstVector frequency, double scale);
 
 /// z = norm(a b) (M, (q+k+v) head_dim); out: q and k heads rotated pairwise, v heads as they are.
 struct GemmNormRope {

@@ -74,29 +74,54 @@ void check_head_weights(Check& check, const Heads& h, const ConstVector& q, cons
   check.operand("k_weight", k);
 }
 
-}  // namespace
-
-void rotary_table(Matrix table, double theta) {
-  const Check check("rotary_table", {});
+void check_table(const Check& check, const Matrix& table) {
   if (table.dtype != DType::fp32 && table.dtype != DType::fp64) {
     check.fail("table", "expected dtype fp32 or fp64, got {}", coda::name_of(table.dtype));
   }
   check.matrix("table", table, table.rows, table.cols, table.dtype);
   if (table.cols % 2 != 0) check.fail("table", "expected an even number of columns, got {}", table.cols);
-  if (!(theta > 0)) check.fail("theta", "expected a number above 0, got {}", theta);
+}
+/// Pair j turns by frequency(j) from one position to the next.
+template <class Frequency>
+void fill_table(const Matrix& table, Frequency frequency, double scale) {
   const auto fill = [&](auto* data) {
     using Acc = std::remove_reference_t<decltype(*data)>;
     for (std::int64_t j = 0; j < table.cols / 2; ++j) {
-      const double step = std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(table.cols));
+      const double step = frequency(j);
       for (std::int64_t p = 0; p < table.rows; ++p) {
         const double angle = static_cast<double>(p) * step;
-        data[p * table.pitch + 2 * j] = static_cast<Acc>(std::cos(angle));
-        data[p * table.pitch + 2 * j + 1] = static_cast<Acc>(std::sin(angle));
+        data[p * table.pitch + 2 * j] = static_cast<Acc>(scale * std::cos(angle));
+        data[p * table.pitch + 2 * j + 1] = static_cast<Acc>(scale * std::sin(angle));
       }
     }
   };
   if (table.dtype == DType::fp32) fill(static_cast<float*>(table.data));
   else fill(static_cast<double*>(table.data));
+}
+
+}  // namespace
+
+void rotary_table(Matrix table, double theta) {
+  const Check check("rotary_table", {});
+  check_table(check, table);
+  if (!(theta > 0)) check.fail("theta", "expected a number above 0, got {}", theta);
+  const auto cols = static_cast<double>(table.cols);
+  fill_table(table, [&](std::int64_t j) { return std::pow(theta, -2.0 * static_cast<double>(j) / cols); }, 1);
+}
+
+void rotary_table_from(Matrix table, ConstVector frequency, double scale) {
+  Check check("rotary_table_from", {});
+  check_table(check, table);
+  check.output("table", table);
+  check.vector("frequency", frequency, table.cols / 2, DType::fp64);
+  check.operand("frequency", frequency);
+  check.no_overlap();
+  const auto* step = static_cast<const double*>(frequency.data);
+  for (std::int64_t j = 0; j < frequency.size; ++j) {
+    if (!std::isfinite(step[j])) check.fail("frequency", "expected finite numbers, got {} at pair {}", step[j], j);
+  }
+  if (!std::isfinite(scale)) check.fail("scale", "expected a finite number, got {}", scale);
+  fill_table(table, [&](std::int64_t j) { return step[j]; }, scale);
 }
 
 void gemm_norm_rope(const GemmNormRope& args) {

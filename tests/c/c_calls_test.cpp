@@ -116,6 +116,13 @@ TEST(CCalls, HeadsAndNormsGoThrough) {
   Guarded<float> from_c(50, 8);
   EXPECT_EQ(coda_rotary_table(coda_matrix_of(from_c.data(), CODA_DTYPE_FP32, 50, 8), 10000), CODA_OK);
   EXPECT_EQ(check_bits("table", ConstMatrix(from_c.any_matrix()), ConstMatrix(table.any_matrix())), "");
+  const std::vector<double> frequency{1, 0.3, 0.07, 0.002};
+  Guarded<float> scaled(50, 8), scaled_from_c(50, 8);
+  ops::rotary_table_from(scaled.matrix(), ConstVector(frequency.data(), DType::fp64, 4), 1.25);
+  EXPECT_EQ(coda_rotary_table_from(coda_matrix_of(scaled_from_c.data(), CODA_DTYPE_FP32, 50, 8),
+                                   coda_const_vector_of(frequency.data(), CODA_DTYPE_FP64, 4), 1.25),
+            CODA_OK);
+  EXPECT_EQ(check_bits("table", ConstMatrix(scaled_from_c.any_matrix()), ConstMatrix(scaled.any_matrix())), "");
 
   const Vec rstd(37, 0.75);
   std::vector<std::int64_t> position;

@@ -1,5 +1,6 @@
 """Checkpoints and logits against the real `transformers`: its library loads ours, and we load its."""
 
+import json
 import os
 import subprocess
 import tempfile
@@ -154,6 +155,25 @@ class Transformers(unittest.TestCase):
             with self.subTest(config.model_type, tied=config.tie_word_embeddings):
                 folder, ids = self.their_model(config, torch.float32), tokens(301, 60)
                 self.expect_equal(our_logits(folder, ids), their_logits(folder, ids), 1e-4)
+
+    def test_we_load_models_that_scale_their_angles(self):
+        llama3 = dict(low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+        for scaling in (
+            dict(rope_type="linear", factor=4.0),
+            dict(rope_type="llama3", factor=4.0, **llama3),
+            dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32),
+            dict(rope_type="yarn", factor=4.0, beta_fast=8.0, beta_slow=0.5, truncate=False, attention_factor=1.2),
+        ):
+            for config in list(self.configs())[:2]:
+                with self.subTest(config.model_type, **scaling):
+                    config.rope_scaling = scaling
+                    folder, ids = self.their_model(config, torch.float32), tokens(301, 120)
+                    expected = their_logits(folder, ids)
+                    self.expect_equal(our_logits(folder, ids), expected, 1e-4)
+                    path = folder / "config.json"
+                    path.write_text(json.dumps(json.loads(path.read_text()) | {"rope_scaling": None}))
+                    plain = our_logits(folder, ids)
+                    self.assertGreater((plain - expected).abs().max(), 0.1 * expected.std())  # it matters
 
     def test_we_load_shards(self):
         config, ids = next(self.configs()), tokens(301, 60)

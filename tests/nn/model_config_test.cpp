@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "coda/core/json.h"
 #include "coda/nn/config.h"
+#include "coda/nn/rotary.h"
 #include "coda/nn/safetensors.h"
 #include "tests/nn/scratch.h"
 
@@ -13,6 +16,7 @@ using coda::DType;
 using coda::Status;
 using coda::nn::ModelConfig;
 using coda::nn::parse_config;
+using coda::nn::RopeScaling;
 using coda::testing::expect_error;
 using nlohmann::json;
 
@@ -111,8 +115,152 @@ TEST(ModelConfig, TwoRotaryBasesThatDifferAreRefused) {
       "expected the 10000 that this file has elsewhere, got 500000");
 }
 
+json llama3_scaling() {  // of Llama 3.2 1B
+  return {{"rope_type", "llama3"},
+          {"factor", 32.0},
+          {"low_freq_factor", 1.0},
+          {"high_freq_factor", 4.0},
+          {"original_max_position_embeddings", 8192}};
+}
+
+json yarn_scaling() {  // as Qwen3's model card tells to set it
+  return {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}};
+}
+
+json scaled(const json& config, const json& scaling) {
+  json out = config;
+  out["rope_scaling"] = scaling;
+  return out;
+}
+
+TEST(ModelConfig, ReadsHowAnglesAreScaled) {
+  const auto read = [](const json& scaling) { return parse(scaled(llama(), scaling)).rope_scaling; };
+  using Kind = RopeScaling::Kind;
+  EXPECT_EQ(read({{"rope_type", "default"}}), RopeScaling{});
+  EXPECT_EQ(read({{"type", "linear"}, {"factor", 2.5}}), (RopeScaling{.kind = Kind::linear, .factor = 2.5}));
+  const RopeScaling llama3{.kind = Kind::llama3, .factor = 32, .original_positions = 8192};
+  EXPECT_EQ(read(llama3_scaling()), llama3);
+  json yarn = yarn_scaling();
+  const double attention = 0.1 * std::log(4.0) + 1;
+  EXPECT_EQ(read(yarn),
+            (RopeScaling{.kind = Kind::yarn, .factor = 4, .original_positions = 32768, .attention_factor = attention}));
+  yarn["mscale"] = 0.7;
+  EXPECT_EQ(read(yarn).attention_factor, attention) << "mscale counts together with mscale_all_dim";
+  yarn["mscale_all_dim"] = 1.3;
+  EXPECT_DOUBLE_EQ(read(yarn).attention_factor, (0.07 * std::log(4.0) + 1) / (0.13 * std::log(4.0) + 1));
+  yarn["attention_factor"] = 1.5;
+  yarn["beta_fast"] = 16;
+  yarn["beta_slow"] = 2;
+  yarn["truncate"] = false;
+  yarn.erase("original_max_position_embeddings");
+  EXPECT_EQ(read(yarn), (RopeScaling{.kind = Kind::yarn,
+                                     .factor = 4,
+                                     .original_positions = parse(llama()).max_positions,
+                                     .beta_slow = 2,
+                                     .beta_fast = 16,
+                                     .truncate = false,
+                                     .attention_factor = 1.5}));
+  yarn["factor"] = 0.5;
+  yarn.erase("attention_factor");
+  EXPECT_EQ(read(yarn).attention_factor, 1) << "nothing is stretched";
+
+  json newer = scaled(llama(), nullptr);
+  newer["rope_parameters"] = llama3_scaling();
+  EXPECT_EQ(parse(newer).rope_scaling, llama3);
+  newer["rope_scaling"] = yarn_scaling();
+  expect_error(
+      Status::invalid_argument, [&] { parse(newer); }, "config.json: rope_parameters",
+      "expected the scaling that this file has elsewhere");
+}
+
+TEST(ModelConfig, WrongScalingOfAnglesIsNamed) {
+  const auto wrong = [](json scaling, const char* key, const json& value, const char* expected) {
+    if (value.is_null()) scaling.erase(key);
+    else scaling[key] = value;
+    expect_error(Status::invalid_argument, [&] { parse(scaled(llama(), scaling)); }, "config.json", key, expected);
+  };
+  for (const char* key : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+    wrong(llama3_scaling(), key, nullptr, "expected a value, got none");
+    wrong(llama3_scaling(), key, -1, "got -1");
+  }
+  wrong(llama3_scaling(), "high_freq_factor", 1.0, "a number above low_freq_factor (1), got 1");
+  wrong({{"type", "linear"}}, "factor", nullptr, "got none");
+  for (const char* key : {"factor", "beta_fast", "beta_slow", "attention_factor"}) {
+    wrong(yarn_scaling(), key, 0, "a positive number, got 0");
+  }
+  wrong(yarn_scaling(), "beta_fast", 1, "a number above beta_slow (1), got 1");
+  wrong(yarn_scaling(), "truncate", 1, "true or false");
+  wrong(yarn_scaling(), "rope_type", 7, "a string");
+  json flat = scaled(llama(), yarn_scaling());
+  flat["rope_theta"] = 1;
+  expect_error(Status::invalid_argument, [&] { parse(flat); }, "rope_theta", "a number above 1 with YaRN");
+}
+
+/// As transformers' modeling_rope_utils.py has them, case by case.
+double scaled_as_in_transformers(const ModelConfig& c, std::int64_t j) {
+  const RopeScaling& s = c.rope_scaling;
+  const auto dim = static_cast<double>(c.head_dim), old = static_cast<double>(s.original_positions);
+  const double plain = 1 / std::pow(c.rope_theta, 2 * static_cast<double>(j) / dim);
+  const double turn = 2 * std::acos(-1.0), wavelength = turn / plain;
+  if (s.kind == RopeScaling::Kind::linear) return plain / s.factor;
+  if (s.kind == RopeScaling::Kind::llama3) {
+    if (wavelength < old / s.high_freq_factor) return plain;
+    if (wavelength > old / s.low_freq_factor) return plain / s.factor;
+    const double smooth = (old / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+    return (1 - smooth) * plain / s.factor + smooth * plain;
+  }
+  if (s.kind == RopeScaling::Kind::yarn) {
+    const auto correction = [&](double turns) {
+      return dim * std::log(old / (turns * turn)) / 2 / std::log(c.rope_theta);
+    };
+    double low = correction(s.beta_fast), high = correction(s.beta_slow);
+    if (s.truncate) low = std::floor(low), high = std::ceil(high);
+    low = std::max(low, 0.0), high = std::min(high, dim - 1);
+    const double ramp = std::min(1.0, std::max(0.0, (static_cast<double>(j) - low) / (high - low)));
+    return plain / s.factor * ramp + plain * (1 - ramp);
+  }
+  return plain;
+}
+
+TEST(Rotary, AnglesAreScaledAsInTransformers) {
+  json fractions = yarn_scaling();
+  fractions["truncate"] = false;
+  json first = yarn_scaling();  // already the first pair makes fewer turns than 32
+  first["original_max_position_embeddings"] = 100;
+  for (const json& scaling : {json(nullptr), json{{"rope_type", "linear"}, {"factor", 3.0}}, llama3_scaling(),
+                              yarn_scaling(), fractions, first}) {
+    const ModelConfig c = parse(scaled(llama(), scaling));
+    const std::vector<double> got = coda::nn::rotary_frequencies(c);
+    ASSERT_EQ(std::ssize(got), c.head_dim / 2);
+    for (std::int64_t j = 0; j < c.head_dim / 2; ++j) {
+      const double expected = scaled_as_in_transformers(c, j);
+      EXPECT_NEAR(got[static_cast<std::size_t>(j)], expected, 1e-12 * expected) << scaling << ", pair " << j;
+    }
+    constexpr std::int64_t kPositions = 3;
+    std::vector<double> table(static_cast<std::size_t>(kPositions * c.head_dim));
+    coda::nn::fill_rotary_table(coda::MatrixOf<double>(table.data(), kPositions, c.head_dim), c);
+    const double scale = scaling.is_object() && scaling["rope_type"] == "yarn" ? 0.1 * std::log(4.0) + 1 : 1;
+    for (std::int64_t j = 0; j < c.head_dim / 2; ++j) {
+      const double angle = 2 * scaled_as_in_transformers(c, j);
+      const auto at = static_cast<std::size_t>(2 * c.head_dim + 2 * j);
+      EXPECT_NEAR(table[at], scale * std::cos(angle), 1e-12) << scaling << ", pair " << j;
+      EXPECT_NEAR(table[at + 1], scale * std::sin(angle), 1e-12) << scaling << ", pair " << j;
+    }
+  }
+}
+
+TEST(Rotary, ARampBetweenAPairAndItselfIsAStep) {
+  ModelConfig c = parse(scaled(llama(), yarn_scaling()));
+  c.rope_scaling.original_positions = 6;  // even the first pair makes less than a turn: the ramp is from 0 to 0
+  const std::vector<double> got = coda::nn::rotary_frequencies(c);
+  EXPECT_EQ(got[0], 1);
+  EXPECT_EQ(got[1], std::pow(c.rope_theta, -2.0 / static_cast<double>(c.head_dim)) / 4);
+}
+
 TEST(ModelConfig, WritesWhatItReads) {
-  for (const json& object : {llama(), qwen3()}) {
+  const json linear = {{"type", "linear"}, {"factor", 2.5}};
+  for (const json& object : {llama(), qwen3(), scaled(llama(), llama3_scaling()), scaled(qwen3(), yarn_scaling()),
+                             scaled(qwen3(), linear)}) {
     const ModelConfig c = parse(object);
     EXPECT_EQ(parse_config(format_config(c)), c);
   }
@@ -184,8 +332,8 @@ TEST(ModelConfig, UnsupportedFeaturesAreNamed) {
                                                 {"mlp_bias", true},
                                                 {"use_sliding_window", true},
                                                 {"torch_dtype", "float8_e4m3fn"},
-                                                {"rope_scaling", {{"rope_type", "llama3"}, {"factor", 32.0}}},
-                                                {"rope_scaling", {{"type", "linear"}}},
+                                                {"rope_scaling", {{"rope_type", "longrope"}, {"factor", 32.0}}},
+                                                {"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}},
                                                 {"rope_parameters", {{"partial_rotary_factor", 0.5}}},
                                                 {"rope_parameters", {{"full_attention", {{"rope_theta", 5}}}}},
                                                 {"quantization_config", {{"bits", 4}}},

@@ -242,6 +242,24 @@ TEST(BadInput, OfTheRotaryProjectionsIsNamed) {
       EXPECT_NE(std::string(e.what()).find(text), std::string::npos) << e.what();
     }
   }
+  std::vector<double> wide(8), finite{1, 0.5}, infinite{1, HUGE_VAL};
+  const Matrix right(wide.data(), DType::fp64, 2, 4);
+  const ConstVector two(finite.data(), DType::fp64, 2);
+  for (const auto& [m, frequency, scale, text] :
+       {std::tuple{Matrix(wide.data(), DType::int64, 2, 4), two, 1.0, "table: expected dtype fp32 or fp64, got int64"},
+        {right, ConstVector(finite.data(), DType::fp32, 2), 1.0, "frequency: expected dtype fp64, got fp32"},
+        {right, ConstVector(finite.data(), DType::fp64, 1), 1.0, "frequency: expected 2 values, got 1"},
+        {right, ConstVector(), 1.0, "frequency"},
+        {right, ConstVector(infinite.data(), DType::fp64, 2), 1.0, "expected finite numbers, got inf at pair 1"},
+        {right, ConstVector(wide.data() + 6, DType::fp64, 2), 1.0, "frequency"},
+        {right, two, std::nan(""), "scale: expected a finite number, got nan"}}) {
+    try {
+      ops::rotary_table_from(m, frequency, scale);
+      ADD_FAILURE() << "rotary_table_from: expected an error with " << text;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(text), std::string::npos) << e.what();
+    }
+  }
 }
 
 TEST(Input, OfAWeightForHeadsThatAreNotThereMustFitAllTheSame) {
