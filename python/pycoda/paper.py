@@ -274,7 +274,7 @@ def _cross_entropy(p: _Product, targets: Tensor, block_size: int) -> tuple[Tenso
     if not blocks.tiles:
         lse = p.of_blocks(blocks, lambda rows: blocks.split(logits[rows].to(p.stat)).logsumexp(-1))
     else:
-        lse = most + total.log()
-        if blocks.tiles > 1:
-            lse = lse.unflatten(1, (blocks.count, blocks.tiles)).logsumexp(-1)
+        lse = most.new_empty((p.m, blocks.count))
+        of_blocks = {"max": most.view(-1, blocks.tiles), "sum": total.view(-1, blocks.tiles), "lse": lse.view(-1)}
+        ops.lse_finalize(**of_blocks)
     return logits, chosen.to(logits.dtype), lse
