@@ -14,7 +14,7 @@ export PATH := $(PATH):/usr/local/cuda/bin:$(CURDIR)/.deps/cutlass/nvidia/cu13/b
 SOURCES = $(shell find coda tests examples -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 build = cmake --preset $(1) && cmake --build --preset $(1) -j $(JOBS)
 
-.PHONY: help setup setup-test demo test test-cpu test-asan test-tsan test-fuzz test-mutation test-cuda-compile test-hf bench format format-check lint gpu-build gpu-test gpu-bench bindings plots clean
+.PHONY: help setup setup-test demo test test-cpu test-asan test-tsan test-fuzz test-mutation test-training test-cuda-compile test-hf bench format format-check lint gpu-build gpu-test gpu-bench bindings plots clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-18s %s\n", $$1, $$2}'
@@ -38,6 +38,10 @@ test-cpu: setup-test  ## The tests, optimised
 test-mutation: setup-test  ## Seed faults into the library, one at a time: the tests must catch each
 	@$(call build,cpu)
 	ctest --preset cpu -L mutation -V
+
+test-training: setup  ## Train small models for 1000 steps, also by unfused operations: the losses must agree (ten minutes)
+	@$(call build,cpu) --target coda_cli
+	@$(VENV)/python tests/training/training.py coda build/cpu/coda
 
 test-asan: setup-test  ## The tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(call build,asan)

@@ -8,6 +8,8 @@
 #   gpu_test.sh --reruns [COUNT]      each kernel COUNT (1000) times alone, then by two processes at once and under load
 #   gpu_test.sh --sanitize [TOOL...]  each program's kernels under compute-sanitizer: memcheck racecheck synccheck, and
 #                                     those between them under initcheck
+#   gpu_test.sh --training [ARG...]   small models by pycoda and by plain PyTorch for 1000 steps: arguments of
+#                                     tests/training/training.py
 #   gpu_test.sh --mutation [ARG...]   seeded faults in the Hopper backend, which tests must catch: arguments of
 #                                     tests/mutation/run_sm90.py
 #
@@ -45,7 +47,7 @@ mkdir -p "$logs"
 whole() { # whether these arguments leave nothing out
   case ${1:-} in
     "" | --fuzz | --reruns) return 0 ;;
-    --sanitize | --mutation) (($# == 1)) ;;
+    --sanitize | --training | --mutation) (($# == 1)) ;;
     *) return 1 ;;
   esac
 }
@@ -173,6 +175,11 @@ case ${1:-} in
     build reruns_test
     reruns "${2:-1000}"
     exit
+    ;;
+  --training)
+    shift
+    build coda_torch_package
+    PYTHONPATH=$PWD/build/cuda/python exec "${PYTHON:-python3}" tests/training/training.py torch --device cuda "$@"
     ;;
   --mutation)
     shift

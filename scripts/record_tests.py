@@ -4,6 +4,7 @@ of. A record takes the place of an earlier one of the same kind (of random cases
 any total leave the file as it is, and are an error."""
 
 import argparse
+import contextlib
 import datetime
 import json
 import pathlib
@@ -25,15 +26,20 @@ LINES = {
     "processes": r"processes: (?P<processes>\d+), (?P<hashes>\d+) hashes each, (?P<differ>\d+) differ",
     "threads": r"threads: (?P<threads>\d+) threads x (?P<streams>\d+) streams x (?P<calls>\d+) calls, the bits of serial "
     r"calls, none waited, the pool of workspaces grew by (?P<pool_grew_bytes>\d+) bytes",
+    "training": r"training: (?P<by>\S+) (?P<model>\w+) in (?P<dtype>\w+), (?P<steps>\d+) steps x (?P<seeds>\d+) seeds: .* "
+    r"differ by up to (?P<differ_by>[\d.e-]+).*, (?P<allowed>[\d.e-]+) .*; (?P<verdict>ok|FAILED)$",
     "sanitizer": r"(?P<tool>memcheck|racecheck|synccheck|initcheck): .*SUMMARY: ",
     "mutation": r"mutation: (?P<caught>\d+) of (?P<faults>\d+) faults caught",
 }
 BROKEN = "broken: "  # programs that ended before their summary, whose tests are in no count
-KEYS = ("what", "first_seed", "how", "times", "tool")
+KEYS = ("what", "first_seed", "how", "times", "by", "model", "dtype", "tool")
 
 
-def number(text: str) -> int | str:
-    return int(text) if text.isdigit() else text
+def number(text: str) -> int | float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def records_of(lines: list[str]) -> list[dict]:

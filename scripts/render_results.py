@@ -5,6 +5,7 @@ import math
 import textwrap
 
 from results import (
+    DEVICE,
     IMAGES,
     LAYOUTS,
     MODEL_ROWS,
@@ -309,6 +310,32 @@ def tests_section(tests: dict) -> list[str]:
     return wrapped(text)
 
 
+def training_section(runs: list[dict]) -> list[str]:
+    """What tests/training printed on each device."""
+    found = [(run, r) for run in runs for r in run["records"] if r["what"] == "training"]
+    if not found:
+        return []
+    first, said = found[0][1], []
+    for run in runs:
+        for dtype, when, of in (("fp32", "at any step", "allowed"), ("bf16", "in the end", "from seed to seed")):
+            records = [r for its, r in found if its is run and r["dtype"] == dtype]
+            if not records:
+                continue
+            differ = ", ".join(f"{r['model']} {r['differ_by']:g} ({r['allowed']:g} {of})" for r in records)
+            failed = sum(r["verdict"] != "ok" for r in records)
+            verdict = f", {failed} too much" if failed else ""
+            said.append(
+                f"by {records[0]['by']} in {dtype} {when} {differ}{verdict} ({run['device']}, {records[0]['commit']})"
+            )
+    text = (
+        f"Small models of {len({r['model'] for _, r in found})} kinds, trained for {first['steps']} steps by CODA and by "
+        f"the same maths as separate operations, from {first['seeds']} seeds: the losses differ, "
+        + "; ".join(said)
+        + "."
+    )
+    return wrapped(text)
+
+
 def other_device_section(run: dict) -> list[str]:
     _, sizes, by = squares(run)
     ranges = []
@@ -388,6 +415,7 @@ def results() -> str:
         lines += other_device_section(other)
     if tests := load("tests.json"):
         lines += tests_section(tests)
+    lines += training_section([run for name in (DEVICE, "epyc-2cores") if (run := load("tests.json", name))])
     if cpus := [
         run for name in ("epyc-2cores", "xeon-amx-16cores", "xeon-amx-2cores") if (run := load("kernels.json", name))
     ]:

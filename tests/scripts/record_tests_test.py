@@ -31,6 +31,12 @@ RACES = (
 RACES_OF_TWO = (
     "racecheck: RACECHECK SUMMARY: 24 hazards displayed (24 errors, 0 warnings); 23 of them in cuBLASLt's kernels"
 )
+TRAINING = [
+    "training: C++ llama in fp32, 1000 steps x 5 seeds: losses differ by up to 1.4e-05 at a step, 0.001 allowed; loss "
+    "5.557 to 1.548; ok",
+    "training: C++ llama in bf16, 1000 steps x 5 seeds: last losses differ by up to 0.25, 0.086 from seed to seed; loss "
+    "5.557 to 1.551; FAILED",
+]
 UNDER_LOAD = "reruns: 1104 kernels and layouts x 1000 under load, {} differ, 30 s"
 
 
@@ -52,6 +58,12 @@ class RecordTests(unittest.TestCase):
     def test_lines_of_a_kind_add_up(self) -> None:
         self.assertEqual(self.one("edge cases", FULL_RUN), {"what": "edge cases", "cases": 165, "failed": 2})
         self.assertEqual(self.one("reruns", [UNDER_LOAD.format(1), UNDER_LOAD.format(2)])["differ"], 3)
+
+    def test_each_model_and_type_that_was_trained_is_a_record(self) -> None:
+        fp32, bf16 = records_of(TRAINING)
+        common = {"what": "training", "by": "C++", "model": "llama", "steps": 1000, "seeds": 5}
+        self.assertEqual(fp32, common | {"dtype": "fp32", "differ_by": 1.4e-05, "allowed": 0.001, "verdict": "ok"})
+        self.assertEqual(bf16, common | {"dtype": "bf16", "differ_by": 0.25, "allowed": 0.086, "verdict": "FAILED"})
 
     def test_reports_of_all_programs_under_a_sanitizer_count(self) -> None:
         self.assertEqual(self.one("sanitizer", [SANITIZED]), {"what": "sanitizer", "tool": "memcheck", "reports": 5})
