@@ -1,6 +1,6 @@
 """The ten kernels of the CODA paper's own code (arXiv 2605.19269), by its names, arguments and results, so that code
-that was written against it can call these. Each is a call of ops.py, in one kernel on a Hopper GPU, and small ones of
-PyTorch that put partial results together.
+that was written against it can call these. Each is a call of ops.py, in one kernel on a Hopper GPU, and small ones that
+put partial results together.
 
 A is (M, K) and B the (K, N) view of a weight, such as `weight.mT` of a Linear layer's; a backward kernel takes the same
 view, which is (N, K) to it. B may lie in memory in either order, but that one is the fast one. Matrices have one dtype,
@@ -42,10 +42,10 @@ def gemm_residual_partial_rmsnorm(
     squares = p.tile_sums() if blocks.tiles else None
     ops.gemm_residual(**p.operands, residual=C, weight=W, x=D, h=out, sum_sq=squares)
     if squares is None:
-        squares = torch.linalg.vector_norm(blocks.split(D), dim=-1, dtype=p.stat).square()
+        means = torch.linalg.vector_norm(blocks.split(D), dim=-1, dtype=p.stat).square() / block_size
     else:
-        squares = blocks.join(squares)
-    return D, squares / block_size, out
+        means = blocks.means(squares)
+    return D, means, out
 
 
 def gemm_rmsnorm(A: Tensor, B: Tensor, R: Tensor) -> Tensor:
@@ -138,12 +138,12 @@ def gemm_partial_swiglu_bwd(A: Tensor, B: Tensor, Z: Tensor, block_size: int) ->
     dots = p.tile_sums() if blocks.tiles else None
     ops.gemm_glu_backward(**p.operands, preact=Z, dpreact=dZ, out=out, dot_zdz=dots)
     if dots is None:
-        dots = p.of_blocks(
-            blocks, lambda rows: (Z[rows].to(p.stat) * dZ[rows]).unflatten(1, (-1, 2 * block_size)).sum(-1)
+        means = p.of_blocks(
+            blocks, lambda rows: (Z[rows].to(p.stat) * dZ[rows]).unflatten(1, (-1, 2 * block_size)).sum(-1) / block_size
         )
     else:
-        dots = blocks.join(dots)
-    return dZ, dots / block_size, out
+        means = blocks.means(dots)
+    return dZ, means, out
 
 
 # ---- what the functions above share
@@ -157,9 +157,15 @@ class _Blocks(NamedTuple):
     def split(self, matrix: Tensor) -> Tensor:
         return matrix.unflatten(1, (self.count, self.size))
 
-    def join(self, of_tiles: Tensor) -> Tensor:
-        """Sums of columns of tiles, (M, tiles), as those of blocks."""
-        return of_tiles if self.tiles == 1 else of_tiles.unflatten(1, (self.count, self.tiles)).sum(-1)
+    def rows(self, of_tiles: Tensor) -> Tensor:
+        """(M, tiles) as rows of the tiles of one block each."""
+        return of_tiles.view(-1, self.tiles)
+
+    def means(self, sums: Tensor) -> Tensor:
+        """(M, blocks) of the sums of each tile, (M, tiles)."""
+        out = sums.new_empty((sums.shape[0], self.count))
+        ops.sum_rows(partial=self.rows(sums), scale=1 / self.size, out=out.view(-1))
+        return out
 
 
 class _Product(NamedTuple):
@@ -275,6 +281,5 @@ def _cross_entropy(p: _Product, targets: Tensor, block_size: int) -> tuple[Tenso
         lse = p.of_blocks(blocks, lambda rows: blocks.split(logits[rows].to(p.stat)).logsumexp(-1))
     else:
         lse = most.new_empty((p.m, blocks.count))
-        of_blocks = {"max": most.view(-1, blocks.tiles), "sum": total.view(-1, blocks.tiles), "lse": lse.view(-1)}
-        ops.lse_finalize(**of_blocks)
+        ops.lse_finalize(max=blocks.rows(most), sum=blocks.rows(total), lse=lse.view(-1))
     return logits, chosen.to(logits.dtype), lse

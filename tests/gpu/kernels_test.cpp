@@ -61,8 +61,8 @@ struct Shape {
 std::string text(const Shape& s) { return "(" + std::to_string(s.rows) + ", " + std::to_string(s.cols) + ")"; }
 const Placed kPlaces[] = {{}, {.pad = 8}, {.pad = 3}, {.misalign = 1}};
 /// Rows and tiles of partial results: one, less and more than a warp has lanes, as many as a vocabulary has.
-const Shape kPartials[] = {{1, 1},    {3, 2},     {300, 7},  {65, 64},  {66, 32}, {130, 65}, {70, 112},
-                           {33, 300}, {21, 1000}, {9, 1003}, {5, 2049}, {17, 0},  {0, 5}};
+const Shape kPartials[] = {{1, 1},    {3, 2},    {4000, 1}, {1001, 4},  {515, 5},  {300, 7},  {65, 64}, {66, 32},
+                           {130, 65}, {70, 112}, {33, 300}, {21, 1000}, {9, 1003}, {5, 2049}, {17, 0},  {0, 5}};
 
 using Kernels = OnHopper;
 

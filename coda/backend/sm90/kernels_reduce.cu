@@ -100,7 +100,8 @@ __global__ void __launch_bounds__(kThreads, Whole ? 3 : 2)
   if (lane < R && first + lane < rows) op.finish(first + lane, mine);
 }
 
-/// Few: rows so short that several lanes' shares of one are not enough loads on the way.
+/// Few: rows so short that several lanes' shares of one are not enough loads on the way. Of up to four columns a row is
+/// a lane's alone.
 template <class Op>
 void launch_rows(const Launch& launch, const Op& op, const ConstMatrix& x, bool whole) {
   const auto run = [&]<class Shape>(Shape) {
@@ -113,7 +114,8 @@ void launch_rows(const Launch& launch, const Op& op, const ConstMatrix& x, bool 
     }
     with(launchable<row_kernel<Shape, false, Op>>);
   };
-  if (x.cols <= 64) run(typename Op::Few());
+  if (x.cols <= 4) run(RowShape<1, 1, 4 / Op::kChunk>());
+  else if (x.cols <= 64) run(typename Op::Few());
   else run(typename Op::Many());
 }
 
