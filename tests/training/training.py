@@ -3,7 +3,9 @@
 from the same weights on the same batches, once for each of some seeds.
 
 In fp32 the two losses must agree to 1e-3 at each step. In bf16 roundings differ, and grow: there the last losses must
-differ by less than those of the separate operations do from seed to seed. Prints a line for each model and type that
+differ by less than those of the separate operations do from seed to seed. (At three times the learning rate roundings
+grow in fp32, too: the C++ Qwen3 was up to 0.0009 off from fp64 and its separate operations 0.0019, while in fp64 the two
+agreed to 3e-11.) Prints a line for each model and type that
 scripts/record_tests.py knows; exit status 1 if one does not hold.
 
     training.py coda build/cpu/coda      the C++ model, on the CPU
@@ -41,7 +43,7 @@ def by_cpp(command: str, model: str, seed: int, steps: int) -> Iterator[Curves]:
     with tempfile.TemporaryDirectory() as folder:
         data = pathlib.Path(folder) / "text"
         data.write_bytes(text())
-        shape = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 176 --batch 8 --seq 64 --lr 3e-3"
+        shape = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 176 --batch 8 --seq 64 --lr 1e-3"
         options = ["--data", data, "--out", f"{folder}/out", "--compare-unfused", steps, "--seed", seed, "--quiet"]
         options += [*shape.split(), *(["--qk-norm"] if model == "qwen3" else [])]
         subprocess.run([command, "train", *map(str, options)], check=True, stdout=subprocess.DEVNULL)
@@ -90,7 +92,7 @@ def by_torch(device: str, model: str, seed: int, steps: int) -> Iterator[Curves]
         network = network.to(device)
         masters = [p.detach().clone() for p in network.parameters()]
         network = network.to(dtype)
-        optimiser = torch.optim.AdamW(masters, lr=2e-3 if device == "cuda" else 3e-3, foreach=True)
+        optimiser = torch.optim.AdamW(masters, lr=1e-3, foreach=True)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, optimiser.defaults["lr"], steps, pct_start=0.1)
         found = []
         for i in range(steps):
