@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts what gpu_test.sh printed into results/<gpu>/tests.json: one record for each total, with the commit that it is
+"""Puts what gpu_test.sh or training.py printed into results/<device>/tests.json: one record for each total, with the commit that it is
 of. A record takes the place of an earlier one of the same kind (of random cases: of the same first seed). Lines without
 any total leave the file as it is, and are an error."""
 
@@ -87,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--device", required=True)
-    parser.add_argument("--driver", required=True)
+    parser.add_argument("--driver", help="of a GPU")
     parser.add_argument("--commit", required=True)
     args = parser.parse_args()
 
@@ -96,9 +96,9 @@ def main() -> None:
     if not found:
         sys.exit(f"record_tests: expected a total to record, got none; {args.out} is as it was")
     document = json.loads(args.out.read_text()) if args.out.exists() else {"records": []}
-    document = {"device": args.device, "driver": args.driver, "records": document["records"]}
+    of = {"device": args.device} | ({"driver": args.driver} if args.driver else {})
     update(document, found)
-    head = "".join(f" {json.dumps(name)}: {json.dumps(document[name])},\n" for name in ("device", "driver"))
+    head = "".join(f" {json.dumps(name)}: {json.dumps(value)},\n" for name, value in of.items())
     body = ",\n".join("  " + json.dumps(r) for r in document["records"])
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(f'{{\n{head} "records": [\n{body}\n ]\n}}\n')
