@@ -227,9 +227,14 @@ TEST(Rotary, AnglesAreScaledAsInTransformers) {
   fractions["truncate"] = false;
   json first = yarn_scaling();  // already the first pair makes fewer turns than 32
   first["original_max_position_embeddings"] = 100;
+  json last = fractions;  // even the last one makes more than 1
+  last["original_max_position_embeddings"] = 2147483647;
+  last["rope_theta"] = 500;
   for (const json& scaling : {json(nullptr), json{{"rope_type", "linear"}, {"factor", 3.0}}, llama3_scaling(),
-                              yarn_scaling(), fractions, first}) {
-    const ModelConfig c = parse(scaled(llama(), scaling));
+                              yarn_scaling(), fractions, first, last}) {
+    json config = scaled(llama(), scaling);
+    if (scaling.is_object() && scaling.contains("rope_theta")) config.erase("rope_theta");
+    const ModelConfig c = parse(config);
     const std::vector<double> got = coda::nn::rotary_frequencies(c);
     ASSERT_EQ(std::ssize(got), c.head_dim / 2);
     for (std::int64_t j = 0; j < c.head_dim / 2; ++j) {
@@ -259,8 +264,10 @@ TEST(Rotary, ARampBetweenAPairAndItselfIsAStep) {
 
 TEST(ModelConfig, WritesWhatItReads) {
   const json linear = {{"type", "linear"}, {"factor", 2.5}};
-  for (const json& object : {llama(), qwen3(), scaled(llama(), llama3_scaling()), scaled(qwen3(), yarn_scaling()),
-                             scaled(qwen3(), linear)}) {
+  json yarn = yarn_scaling();
+  yarn["attention_factor"] = 1.75;
+  for (const json& object :
+       {llama(), qwen3(), scaled(llama(), llama3_scaling()), scaled(qwen3(), yarn), scaled(qwen3(), linear)}) {
     const ModelConfig c = parse(object);
     EXPECT_EQ(parse_config(format_config(c)), c);
   }
@@ -269,6 +276,8 @@ TEST(ModelConfig, WritesWhatItReads) {
   c.norm_eps = 1.0 / 3;
   c.rope_theta = 10000.5;
   EXPECT_EQ(parse_config(format_config(c)), c);
+  const json stretched = coda::parse_json(format_config(parse(scaled(llama(), linear))));
+  EXPECT_EQ(stretched["rope_scaling"], json({{"rope_type", "linear"}, {"factor", 2.5}}));
   const json written = coda::parse_json(format_config(c));
   EXPECT_EQ(written["architectures"], json({"LlamaForCausalLM"}));
   EXPECT_TRUE(written["rope_scaling"].is_null());
@@ -355,7 +364,38 @@ TEST(ModelConfig, ItsOwnFieldsAreChecked) {
   refused([](ModelConfig& c) { c.rope_theta = 0; }, "rope_theta", "got 0");
   refused([](ModelConfig& c) { c.rope_theta = HUGE_VAL; }, "rope_theta", "got inf");
   refused([](ModelConfig& c) { c.norm_eps = HUGE_VAL; }, "norm_eps", "got inf");
+  refused([](ModelConfig& c) { c.norm_eps = 0; }, "norm_eps", "got 0");
   refused([](ModelConfig& c) { c.dtype = DType::int32; }, "dtype", "got int32");
+  refused([](ModelConfig& c) { c.layers = 0; }, "layers", "got 0");
+  using Kind = RopeScaling::Kind;
+  for (const Kind kind : {Kind::linear, Kind::llama3, Kind::yarn}) {
+    refused([&](ModelConfig& c) { c.rope_scaling = {.kind = kind, .factor = 0}; }, "rope_scaling.factor", "got 0");
+  }
+  for (const Kind kind : {Kind::llama3, Kind::yarn}) {
+    refused([&](ModelConfig& c) { c.rope_scaling = {.kind = kind, .original_positions = 0}; },
+            "rope_scaling.original_positions", "got 0");
+  }
+  refused([](ModelConfig& c) { c.rope_scaling = {.kind = Kind::llama3, .low_freq_factor = HUGE_VAL}; },
+          "rope_scaling.low_freq_factor", "got inf");
+  refused([](ModelConfig& c) { c.rope_scaling = {.kind = Kind::llama3, .high_freq_factor = HUGE_VAL}; },
+          "rope_scaling.high_freq_factor", "got inf");
+  refused([](ModelConfig& c) { c.rope_scaling = {.kind = Kind::yarn, .beta_slow = 0}; }, "rope_scaling.beta_slow",
+          "got 0");
+  refused([](ModelConfig& c) { c.rope_scaling = {.kind = Kind::yarn, .beta_fast = HUGE_VAL}; },
+          "rope_scaling.beta_fast", "got inf");
+  refused([](ModelConfig& c) { c.rope_scaling = {.kind = Kind::yarn, .attention_factor = 0}; },
+          "rope_scaling.attention_factor", "got 0");
+  refused([](ModelConfig& c) { c.rope_scaling.kind = Kind::yarn, c.rope_theta = 1; }, "rope_theta", "got 1");
+
+  ModelConfig least;
+  least.layers = least.heads = least.kv_heads = 1;
+  least.vocab = (std::int64_t{1} << 31) - 1;
+  least.rope_theta = 1.5;
+  least.rope_scaling = {.kind = Kind::yarn, .factor = 2, .original_positions = 1};
+  EXPECT_NO_THROW(least.check());
+  EXPECT_EQ(parse_config(format_config(least)), least);
+  least.rope_scaling = {.factor = 0, .original_positions = 0, .beta_slow = 0};  // nobody looks at these
+  EXPECT_NO_THROW(least.check());
 }
 
 TEST(ModelConfig, TextThatIsNoObjectIsRefused) {
