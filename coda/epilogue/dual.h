@@ -2,7 +2,8 @@
 // generic scalar. Used at compile time to derive the backward of an activation from its forward.
 //
 // Whether a derivative is 0, 1 or a number is part of its type. So d(gate)/d(up) = 0 costs no instruction although
-// floating point forbids the compiler to drop `x * 0` and `x + 0`: the derived code is what one would write by hand.
+// floating point forbids the compiler to drop `x * 0` and `x + 0`: the derived code is what one would write by hand. So
+// is that it may be 0 as relu's is, whatever it is multiplied with: an infinite gradient behind a relu that is off is 0.
 #pragma once
 
 #include "coda/epilogue/math.h"
@@ -11,14 +12,41 @@ namespace coda {
 
 struct Zero {};
 struct One {};
+/// Zero in the lanes of `zero`, else `otherwise`.
+template <class Mask, class A>
+struct ZeroWhere {
+  Mask zero;
+  [[no_unique_address]] A otherwise;
+};
 
 namespace detail {
 
-// Sum, negation and product of derivatives, each of which may be a Zero or a One.
+template <class A>
+inline constexpr bool kIsZeroWhere = false;
+template <class Mask, class A>
+inline constexpr bool kIsZeroWhere<ZeroWhere<Mask, A>> = true;
+
+template <class Mask, class A>
+CODA_FN auto zero_where(Mask zero, A otherwise) {
+  if constexpr (std::is_same_v<A, Zero>) return Zero{};
+  else return ZeroWhere<Mask, A>{zero, otherwise};
+}
+/// A derivative as a plain scalar.
+template <class S, class A>
+CODA_FN S materialise(A a) {
+  if constexpr (std::is_same_v<A, Zero>) return S(0);
+  else if constexpr (std::is_same_v<A, One>) return S(1);
+  else if constexpr (kIsZeroWhere<A>) return select(a.zero, S(0), materialise<S>(a.otherwise));
+  else return a;
+}
+
+// Sum, negation and product of derivatives, each of which may be a Zero, a One or a ZeroWhere.
 template <class S, class A, class B>
 CODA_FN auto add(A a, B b) {
   if constexpr (std::is_same_v<A, Zero>) return b;
   else if constexpr (std::is_same_v<B, Zero>) return a;
+  else if constexpr (kIsZeroWhere<A>) return add<S>(materialise<S>(a), b);
+  else if constexpr (kIsZeroWhere<B>) return add<S>(a, materialise<S>(b));
   else if constexpr (std::is_same_v<A, One> && std::is_same_v<B, One>) return S(2);
   else if constexpr (std::is_same_v<A, One>) return S(1) + b;
   else if constexpr (std::is_same_v<B, One>) return a + S(1);
@@ -28,20 +56,15 @@ template <class S, class A>
 CODA_FN auto negate(A a) {
   if constexpr (std::is_same_v<A, Zero>) return a;
   else if constexpr (std::is_same_v<A, One>) return S(-1);
+  else if constexpr (kIsZeroWhere<A>) return zero_where(a.zero, negate<S>(a.otherwise));
   else return -a;
 }
 template <class A, class S>
 CODA_FN auto scale(A derivative, S factor) {
   if constexpr (std::is_same_v<A, Zero>) return Zero{};
   else if constexpr (std::is_same_v<A, One>) return factor;
+  else if constexpr (kIsZeroWhere<A>) return zero_where(derivative.zero, scale(derivative.otherwise, factor));
   else return derivative * factor;
-}
-/// A derivative as a plain scalar.
-template <class S, class A>
-CODA_FN S materialise(A a) {
-  if constexpr (std::is_same_v<A, Zero>) return S(0);
-  else if constexpr (std::is_same_v<A, One>) return S(1);
-  else return a;
 }
 
 }  // namespace detail
@@ -186,23 +209,34 @@ CODA_FN auto abs(Dual<S, Dx, Dy> x) {
   return detail::chain(x, abs(x.value), slope);
 }
 template <class S, class Dx, class Dy>
+CODA_FN auto square(Dual<S, Dx, Dy> x) {
+  return detail::chain(x, square(x.value), x.value + x.value);
+}
+/// At 0 the slope is 0.
+template <class S, class Dx, class Dy>
 CODA_FN auto relu(Dual<S, Dx, Dy> x) {
-  return detail::chain(x, relu(x.value), select(x.value <= S(0), S(0), S(1)));
+  const auto off = x.value <= S(0);
+  return detail::dual(relu(x.value), detail::zero_where(off, x.dx), detail::zero_where(off, x.dy));
 }
 
-/// f and f'(x) of a function of one argument, or f and both partial derivatives of one of two.
+/// f of one argument or of two, as a Dual of these.
+template <class F, class S>
+CODA_FN auto dual_of(const F& f, S x) {
+  return f(Dual<S, One, Zero>(x, One{}, Zero{}));
+}
+template <class F, class S>
+CODA_FN auto dual_of(const F& f, S x, S y) {
+  return f(Dual<S, One, Zero>(x, One{}, Zero{}), Dual<S, Zero, One>(y, Zero{}, One{}));
+}
+
+/// f and its derivatives; dy is 0 for a function of one argument.
 template <class S>
 struct Derivative {
   S value, dx, dy;
 };
-template <class F, class S>
-CODA_FN Derivative<S> differentiate(const F& f, S x) {
-  const auto r = f(Dual<S, One, Zero>(x, One{}, Zero{}));
-  return {r.value, detail::materialise<S>(r.dx), S(0)};
-}
-template <class F, class S>
-CODA_FN Derivative<S> differentiate(const F& f, S x, S y) {
-  const auto r = f(Dual<S, One, Zero>(x, One{}, Zero{}), Dual<S, Zero, One>(y, Zero{}, One{}));
+template <class F, class S, class... Y>
+CODA_FN Derivative<S> differentiate(const F& f, S x, Y... y) {
+  const auto r = dual_of(f, x, y...);
   return {r.value, detail::materialise<S>(r.dx), detail::materialise<S>(r.dy)};
 }
 

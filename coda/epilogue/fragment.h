@@ -189,21 +189,23 @@ struct Backward {
 };
 
 /// dz = f'(z) dy of a function of one argument (z as wide as dy) or of a pair (z twice as wide): (df/dz0, df/dz1) dy.
+/// Where f' is 0 because a relu is off, dz is 0 for any dy.
 template <class F, class S, int NZ, Width WZ, int NY, Width WY>
 CODA_FN auto backward(const F& f, const Fragment<S, NZ, WZ>& z, const Fragment<S, NY, WY>& dy) {
   Backward<Fragment<S, NZ, WZ>, Fragment<S, NY, WY>> r;
+  const auto times = [](auto derivative, S x) { return detail::materialise<S>(detail::scale(derivative, x)); };
   if constexpr (NZ == NY) {
     CODA_UNROLL for (int i = 0; i < NY; ++i) {
-      const Derivative<S> d = differentiate(f, z.v[i]);
-      r.dz.v[i] = d.dx * dy.v[i];
+      const auto d = dual_of(f, z.v[i]);
+      r.dz.v[i] = times(d.dx, dy.v[i]);
       r.out.v[i] = d.value;
     }
   } else {
     static_assert(NZ == 2 * NY, "coda: backward() takes z as wide as dy, or twice as wide for a function of a pair");
     CODA_UNROLL for (int j = 0; j < NY; ++j) {
       const auto [even, odd] = detail::as_pairs<WZ>(z.v[2 * j], z.v[2 * j + 1]);
-      const Derivative<S> d = differentiate(f, even, odd);
-      const auto [a, b] = detail::from_pairs<WZ>(S(d.dx * dy.v[j]), S(d.dy * dy.v[j]));
+      const auto d = dual_of(f, even, odd);
+      const auto [a, b] = detail::from_pairs<WZ>(times(d.dx, dy.v[j]), times(d.dy, dy.v[j]));
       r.dz.v[2 * j] = a;
       r.dz.v[2 * j + 1] = b;
       r.out.v[j] = d.value;

@@ -1,7 +1,7 @@
 // Activations, each written once on a generic scalar: float or a vector of lanes in the forward, a Dual in the
 // backward. One of your own is a struct like these: arguments of any type (those of a pair may differ), result `auto`,
-// constants `base_t<S>(0.5)`, made of + - * /, exp, tanh, sigmoid, erf, normal_cdf, relu, abs, reciprocal and rsqrt of
-// this namespace. It has no branches: relu(x) is max(x, 0), and -relu(-x) is min(x, 0).
+// constants `base_t<S>(0.5)`, made of + - * /, exp, tanh, sigmoid, erf, normal_cdf, relu, abs, square, reciprocal and
+// rsqrt of this namespace. It has no branches: relu(x) is max(x, 0), and -relu(-x) is min(x, 0).
 #pragma once
 
 #include "coda/epilogue/dual.h"
@@ -59,8 +59,7 @@ struct ReluSquared {
   static constexpr const char* name = "relu_squared";
   template <class S>
   CODA_FN auto operator()(S x) const {
-    const auto r = relu(x);
-    return r * r;
+    return square(relu(x));
   }
 };
 

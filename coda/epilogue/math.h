@@ -314,5 +314,9 @@ template <class S>
 CODA_FN auto relu(S x) {
   return select(x <= S(0), S(0), x);
 }
+template <class S>
+CODA_FN auto square(S x) {
+  return x * x;
+}
 
 }  // namespace coda

@@ -146,6 +146,31 @@ TEST(Relu, KeepsNanAndHasSlopeZeroAtZero) {
   EXPECT_EQ(differentiate(ReluSquared{}, 2.0).dx, 4);
 }
 
+TEST(Relu, LetsNoGradientThroughWhereItIsOff) {
+  const Fragment<double, 4> z{{-1, 0, 2, std::nan("")}};
+  const Fragment<double, 4> dy{{kInf, std::nan(""), 3, 4}};
+  const auto plain = backward(Relu{}, z, dy), squared = backward(ReluSquared{}, z, dy);
+  EXPECT_EQ(plain.dz.v[0], 0);
+  EXPECT_EQ(plain.dz.v[1], 0);
+  EXPECT_EQ(plain.dz.v[2], 3);
+  EXPECT_EQ(plain.dz.v[3], 4) << "as in PyTorch, where NaN is not off";
+  EXPECT_EQ(squared.dz.v[0], 0);
+  EXPECT_EQ(squared.dz.v[1], 0);
+  EXPECT_EQ(squared.dz.v[2], 12);
+  EXPECT_TRUE(std::isnan(squared.dz.v[3]));
+  const Fragment<double, 4, Width::Double> pairs{{-1, 5, 2, 7}};
+  const auto gated = backward(ReGlu{}, pairs, Fragment<double, 2>{{kInf, 3}});
+  EXPECT_EQ(gated.dz.v[0], 0);
+  EXPECT_TRUE(std::isnan(gated.dz.v[1])) << "inf times a gate of 0";
+  EXPECT_EQ(gated.dz.v[2], 21);
+  EXPECT_EQ(gated.dz.v[3], 6);
+  // A sum of two that are never off at once.
+  const auto leaky = [](auto x) { return relu(x) - relu(-x) * 0.125; };
+  EXPECT_EQ(backward(leaky, z, dy).dz.v[0], kInf);
+  EXPECT_EQ(backward(leaky, z, dy).dz.v[2], 3);
+  EXPECT_EQ(differentiate(leaky, -8.0).dx, 0.125);
+}
+
 TEST(Larger, IsNanWhereEitherIs) {
   const double nan = std::nan("");
   for (const auto& [a, b] : {std::pair{nan, 1.0}, {1.0, nan}, {nan, -kInf}, {-kInf, nan}, {nan, nan}}) {

@@ -83,7 +83,16 @@ FAULTS = [
     (DUAL, "detail::chain(x, t, S(1) - t * t)", "detail::chain(x, t, S(1) - t)", functions),
     (DUAL, "detail::chain(x, n.cdf, n.pdf)", "detail::chain(x, n.cdf, n.cdf)", functions),
     (DUAL, "exp(-(x.value * x.value)))", "exp(-x.value))", functions),
-    (DUAL, "select(x.value <= S(0), S(0), S(1))", "select(x.value < S(0), S(0), S(1))", functions),
+    (DUAL, "const auto off = x.value <= S(0);", "const auto off = x.value < S(0);", functions),
+    (
+        DUAL,
+        "zero_where(derivative.zero, scale(derivative.otherwise, factor))",
+        "materialise<S>(derivative) * factor",
+        functions,
+    ),
+    (DUAL, "zero_where(a.zero, negate<S>(a.otherwise))", "zero_where(a.zero, a.otherwise)", functions),
+    (DUAL, "add<S>(materialise<S>(a), b)", "add<S>(a.otherwise, b)", functions),
+    (DUAL, "x.value + x.value", "x.value", functions),
     (
         DUAL,
         "detail::add<S>(detail::scale(a.dy, b.value), detail::scale(b.dy, a.value))",
@@ -96,7 +105,7 @@ FAULTS = [
     # ---- activations
     (FUNCTIONS, "kCubic = kLinear * 0.044715", "kCubic = kLinear * 0.44715", functions),
     (FUNCTIONS, "return Act{}(gate)*up;", "return Act{}(up)*gate;", functions),
-    (FUNCTIONS, "return r * r;", "return r + r;", functions),
+    (FUNCTIONS, "return square(relu(x));", "return relu(x);", functions),
     (FUNCTIONS, "tanh(z * C(scale / cap)) * C(cap)", "tanh(z * C(scale)) * C(cap)", functions),
     # ---- lanes and conversions
     (
@@ -115,7 +124,7 @@ FAULTS = [
     (FRAGMENT, "y * c - x * s)", "y * c + x * s)", simd),
     (FRAGMENT, ("alone = abs(s) <= S(0);", 0), "alone = abs(s) < S(0);", rope),
     (FRAGMENT, ("alone = abs(s) <= S(0);", 1), "alone = abs(s) < S(0);", rope),
-    (FRAGMENT, "S(d.dx * dy.v[j]), S(d.dy * dy.v[j])", "S(d.dy * dy.v[j]), S(d.dx * dy.v[j])", functions),
+    (FRAGMENT, "times(d.dx, dy.v[j]), times(d.dy, dy.v[j])", "times(d.dy, dy.v[j]), times(d.dx, dy.v[j])", functions),
     # ---- ports
     (PORTS, "return select(b <= a, a, select(a <= a, b, a));", "return select(b <= a, a, b);", functions),
     (

@@ -88,4 +88,10 @@ inline double activate_slope(Activation f, double x) {
   return 1.0;
 }
 
+/// dx of y = f(x) and dy. As in PyTorch, behind a ReLU that is off it is 0 for any dy.
+inline double activate_backward(Activation f, double x, double dy) {
+  const bool off = (f == Activation::relu || f == Activation::relu2) && x <= 0.0;
+  return off ? 0.0 : dy * activate_slope(f, x);
+}
+
 }  // namespace coda::reference

@@ -115,7 +115,7 @@ inline ActivationGradient activation_backward(const Mat& dy, const Mat& z, Activ
   require(dy.rows == z.rows && dy.cols == z.cols, "activation_backward: dY and Z differ in shape");
   const Mat x = add_row_vector(z, bias, r);
   ActivationGradient g{Mat(z.rows, z.cols), activated(x, f, r), {}};
-  for (std::size_t i = 0; i < z.v.size(); ++i) g.dz.v[i] = r(dy.v[i] * activate_slope(f, x.v[i]));
+  for (std::size_t i = 0; i < z.v.size(); ++i) g.dz.v[i] = r(activate_backward(f, x.v[i], dy.v[i]));
   g.zdz = block_sums(z.rows, z.cols, block, r, [&](std::int64_t m, std::int64_t n) { return z(m, n) * g.dz(m, n); });
   return g;
 }
@@ -129,7 +129,7 @@ inline ActivationGradient gated_backward(const Mat& dy, const Mat& z, Activation
   for (std::int64_t m = 0; m < dy.rows; ++m)
     for (std::int64_t j = 0; j < dy.cols; ++j) {
       const double gate = x(m, 2 * j), up = x(m, 2 * j + 1);
-      g.dz(m, 2 * j) = r(r(dy(m, j) * up) * activate_slope(f, gate));
+      g.dz(m, 2 * j) = r(activate_backward(f, gate, r(dy(m, j) * up)));
       g.dz(m, 2 * j + 1) = r(dy(m, j) * r(activate(f, gate)));
     }
   g.zdz =

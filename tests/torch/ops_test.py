@@ -410,6 +410,27 @@ class InFp64(Compared):
         self.check(ops.adamw, expected, start, gradient=g, rate=0.1)
 
 
+class Infinities(unittest.TestCase):
+    def test_no_gradient_passes_a_relu_that_is_off(self):
+        def compare(op, y, z, n, device, dtype, **name):
+            dy = torch.tensor([math.inf, -math.inf, math.nan, 3.0], dtype=F64, device=device)[:, None].expand(4, n)
+            (expected,) = torch.autograd.grad(y, z, dy)
+            a, b = z.new_zeros(4, 8), z.new_zeros(8, n)
+            a[:, 0], b[0] = dy[:, 0], 1
+            got = torch.zeros_like(z, dtype=dtype)
+            op(a=a.to(dtype), b=b.to(dtype), preact=z.detach().to(dtype), dpreact=got, **name)
+            torch.testing.assert_close(got.double(), expected, equal_nan=True, rtol=0, atol=0, msg=f"{name}, {device}")
+
+        for device in DEVICES:
+            values = torch.tensor([-1.0, 0.0, 2.0, -3.0, math.nan, 0.5, -0.0, 1.0], dtype=F64, device=device)
+            z, pairs = leaf(values.expand(4, 8)), leaf(values.repeat_interleave(2).expand(4, 16))
+            dtype = F64 if device == "cpu" else torch.bfloat16
+            for name in ("relu", "relu_squared"):
+                compare(ops.gemm_activation_backward, ACTIVATIONS[name](z), z, 8, device, dtype, activation=name)
+            y = F.relu(pairs[:, 0::2]) * pairs[:, 1::2]
+            compare(ops.gemm_glu_backward, y, pairs, 8, device, dtype, function="reglu")
+
+
 class Completeness(unittest.TestCase):
     def test_every_function_argument_and_name_is_compared(self):
         given = collections.defaultdict(lambda: collections.defaultdict(set))
