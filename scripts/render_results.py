@@ -264,6 +264,7 @@ def paper_section(run: dict) -> list[str]:
         f"{run['torch'].partition('+')[0]}). Small kernels that put partial results together count, which is what the "
         f"losses have at 2048. A call takes {min(host):.0f} to {max(host):.0f} µs of the host's time."
     )
+    text += "".join(f" `{r['kernel']}` at {r['m']}: {r['note']}." for r in run["records"] if "note" in r)
     head = ["kernel", *map(str, sizes), f"torch.compile: {' / '.join(map(str, sizes))}"]
     return wrapped(text) + table(head, rows) + [""]
 

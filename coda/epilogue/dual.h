@@ -3,7 +3,8 @@
 //
 // Whether a derivative is 0, 1 or a number is part of its type. So d(gate)/d(up) = 0 costs no instruction although
 // floating point forbids the compiler to drop `x * 0` and `x + 0`: the derived code is what one would write by hand. So
-// is that it may be 0 as relu's is, whatever it is multiplied with: an infinite gradient behind a relu that is off is 0.
+// is that it may be 0 as relu's is, whatever it is multiplied with: an infinite gradient behind a relu that is off is
+// 0.
 #pragma once
 
 #include "coda/epilogue/math.h"

@@ -99,6 +99,30 @@ std::vector<std::byte> bytes_of(const Weights& weights) {
 }
 
 /// What each call says of weights, or gradients, of another model; nothing is computed or written.
+TEST(Weights, BeginAsRandomNumbersOfTheirOwn) {
+  const ModelConfig config = wide_config(DType::fp32, true, false);
+  const Weights weights = starting_weights(config);
+  const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(config.layers));
+  std::vector<std::vector<float>> begins;
+  for_each_tensor(weights, [&](const std::string& name, const HostTensor& tensor) {
+    const auto values = tensor.values<float>();
+    double square = 0;
+    for (const float x : values) square += static_cast<double>(x) * static_cast<double>(x);
+    const double deviation = std::sqrt(square / static_cast<double>(values.size()));
+    if (tensor.shape().size() == 1) {
+      EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float x) { return x == 1; })) << name;
+      return;
+    }
+    const bool into_residual = name.ends_with(".out") || name.ends_with(".down");
+    EXPECT_NEAR(deviation / (into_residual ? residual : 0.02), 1, 0.02) << name;
+    for (const auto& other : begins) {  // up to the factor of those that write the residual stream
+      EXPECT_GT(std::abs(values[0] / other[0] - values[1] / other[1]), 1e-3F) << name << " is like one before it";
+    }
+    begins.push_back({values[0], values[1]});
+  });
+  EXPECT_EQ(std::ssize(begins), 2 + 4 * config.layers);
+}
+
 TEST(Weights, OfAnotherModelAreNamed) {
   const ModelConfig config = tiny_config(true, false);
   const Weights right = starting_weights(config);

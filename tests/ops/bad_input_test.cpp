@@ -102,7 +102,9 @@ TEST(BadInput, OfGemmResidualAndEmbeddingIsNamed) {
   embedding.add("token", "got none", [](auto& x) { x.token = {}; });
   embedding.add("token", "null pointer", [](auto& x) { x.token.data = nullptr; });
   embedding.add("token", "got 8 at row 1", [](auto& x) { x.table.rows = 8; });
-  static const std::int64_t kNegative[] = {0, 1, -1, 2};
+  static const std::int64_t kNegative[] = {0, 1, -1, 2}, kFirst[] = {-2, 1, 1, 2};
+  embedding.add("token", "got -2 at row 0",
+                [](ops::Embedding& x) { x.token = VectorOf<const std::int64_t>(kFirst, 4); });
   embedding.add("token", "got -1 at row 2",
                 [](ops::Embedding& x) { x.token = VectorOf<const std::int64_t>(kNegative, 4); });
   embedding.overlap("x", AT(x), AT(table)).overlap("x", AT(x), AT(token)).overlap("h", AT(h), AT(x));
