@@ -3,8 +3,7 @@
 //
 // Whether a derivative is 0, 1 or a number is part of its type. So d(gate)/d(up) = 0 costs no instruction although
 // floating point forbids the compiler to drop `x * 0` and `x + 0`: the derived code is what one would write by hand. So
-// is that it may be 0 as relu's is, whatever it is multiplied with: an infinite gradient behind a relu that is off is
-// 0.
+// is that it may be 0, as relu's: then it is 0 times anything, and lets no infinite gradient through.
 #pragma once
 
 #include "coda/epilogue/math.h"
