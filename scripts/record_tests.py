@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Puts what gpu_test.sh or training.py printed into results/<device>/tests.json: one record for each total, with the commit that it is
-of. A record takes the place of an earlier one of the same kind (of random cases: of the same first seed). Lines without
-any total leave the file as it is, and are an error."""
+"""Puts what gpu_test.sh or tests/training printed into results/<device>/tests.json: one record for each total, with the
+commit that it is of. A record takes the place of an earlier one of the same kind (of random cases: of the same first
+seed). Lines without any total leave the file as it is, and are an error."""
 
 import argparse
 import contextlib
