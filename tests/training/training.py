@@ -3,10 +3,11 @@
 from the same weights on the same batches, once for each of some seeds.
 
 In fp32 the two losses must agree to 1e-3 at each step. In bf16 roundings differ, and grow: there the last losses must
-differ by less than those of the separate operations do from seed to seed. (At three times the learning rate roundings
-grow in fp32, too: the C++ Qwen3 was up to 0.0009 off from fp64 and its separate operations 0.0019, while in fp64 the two
-agreed to 3e-11.) Prints a line for each model and type that
+differ by less than those of the separate operations do from seed to seed. Prints a line for each model and type that
 scripts/record_tests.py knows; exit status 1 if one does not hold.
+
+At three times the learning rate roundings grow in fp32, too: the C++ Qwen3 was up to 0.0009 off from fp64 and its
+separate operations 0.0019, while in fp64 the two agreed to 3e-11.
 
     training.py coda build/cpu/coda      the C++ model, on the CPU
     training.py torch [--device cuda]    pycoda.Llama beside plain PyTorch; on a GPU in bf16 only
@@ -34,7 +35,7 @@ class Curves(NamedTuple):
 
 
 def text() -> bytes:
-    """Half a megabyte to learn, which every checkout has: sources of this library."""
+    """A megabyte to learn, which every checkout has: sources of this library."""
     sources = sorted(path for ending in ("h", "cpp") for path in (ROOT / "coda").rglob(f"*.{ending}"))
     return b"".join(path.read_bytes() for path in sources)
 
@@ -73,7 +74,7 @@ def by_torch(device: str, model: str, seed: int, steps: int) -> Iterator[Curves]
                     x, qkv = plain.block(attended, x, block, after[0], heads, **eps)
             return plain.block_post(attended, x, block, self.head_weights(), target, eps=c.eps)
 
-    if device == "cuda":  # sizes whose products run fused
+    if device == "cuda":  # sizes most of whose products run fused
         config = LlamaConfig(256, 512, 1408, 2, 8, 4, 64, 256, qk_norm=model == "qwen3")
         batch, sequence, dtypes = 8, 256, (torch.bfloat16,)
     else:
