@@ -76,8 +76,9 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     lse_sum_ = scalar(Acc(0));
   }
   template <int Slot>
-  CODA_FN void begin(const HeadMean<Acc, Slot>&) const {
-    std::fill_n(heads_[Slot], kMaxTileN / 2, Acc(0));
+  CODA_FN void begin(const HeadMean<Acc, Slot>& p) const {
+    Acc* head = heads_[Slot];
+    for (std::int64_t c = 0; c < geometry_.cols; c += p.head_dim) *head++ = 0;
   }
 
   template <class P>
@@ -166,7 +167,7 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   template <int Slot>
   CODA_FN fragment<Width::Same> load_port(const HeadMean<Acc, Slot>& p) const {
     const auto mean = [&](std::int64_t column) {
-      return heads_[Slot][(column - geometry_.col) / p.head_dim] / static_cast<Acc>(p.head_dim) + p.eps;
+      return heads_[Slot][head_of(column, p.head_dim)] / static_cast<Acc>(p.head_dim) + p.eps;
     };
     if (in_one_head(p.head_dim, p.columns)) return filled<Width::Same>(mean(col_));
     if (p.head_dim % kL == 0) {
@@ -260,7 +261,7 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
   }
   template <int Slot>
   CODA_FN void reduce_port(const HeadMean<Acc, Slot>& p, const fragment<Width::Same>& f) const {
-    const auto add = [&](std::int64_t column, Acc x) { heads_[Slot][(column - geometry_.col) / p.head_dim] += x; };
+    const auto add = [&](std::int64_t column, Acc x) { heads_[Slot][head_of(column, p.head_dim)] += x; };
     if (in_one_head(p.head_dim, p.columns)) {
       scalar sum = f.v[0];
       CODA_UNROLL for (int i = 1; i < kVectors; ++i) sum = sum + f.v[i];
@@ -347,6 +348,10 @@ class CpuTile : public Tile<CpuTile<Acc>, CpuFragment<Acc>> {
     auto x = f.v[0];
     CODA_UNROLL for (int i = 1; i < f.count; ++i) x = Op::fold(x, f.v[i]);
     return fold_lanes(x, [](auto a, auto b) { return Op::fold(a, b); });
+  }
+  /// A column's head, counted from the tile's first one. In 32 bits: the division is a good part of a short row's time.
+  CODA_FN int head_of(std::int64_t column, int head_dim) const {
+    return static_cast<int>(column - geometry_.col) / head_dim;
   }
   /// Whether all of this fragment lies in one head before column `columns`: fragments begin where heads may.
   CODA_FN bool in_one_head(int head_dim, std::int64_t columns) const {
