@@ -39,7 +39,7 @@ test-mutation: setup-test  ## Seed faults into the library, one at a time: the t
 	@$(call build,cpu)
 	ctest --preset cpu -L mutation -V
 
-test-training: setup  ## Train small models for 1000 steps, also by unfused operations: the losses must agree (ten minutes)
+test-training: setup  ## Train small models for 1000 steps, also by separate operations: the losses must agree (some minutes)
 	@$(call build,cpu) --target coda_cli
 	@$(VENV)/python tests/training/training.py coda build/cpu/coda
 

@@ -98,7 +98,6 @@ std::vector<std::byte> bytes_of(const Weights& weights) {
   return out;
 }
 
-/// What each call says of weights, or gradients, of another model; nothing is computed or written.
 TEST(Weights, BeginAsRandomNumbersOfTheirOwn) {
   const ModelConfig config = wide_config(DType::fp32, true, false);
   const Weights weights = starting_weights(config);
@@ -123,6 +122,7 @@ TEST(Weights, BeginAsRandomNumbersOfTheirOwn) {
   EXPECT_EQ(std::ssize(begins), 2 + 4 * config.layers);
 }
 
+/// What each call says of weights, or gradients, of another model; nothing is computed or written.
 TEST(Weights, OfAnotherModelAreNamed) {
   const ModelConfig config = tiny_config(true, false);
   const Weights right = starting_weights(config);
