@@ -64,28 +64,40 @@ inline NormKind check_dot(Check& check, const NormDot& dot, std::int64_t m, std:
   return NormKind::layernorm;
 }
 
-// f(norm) with the norm's struct of ports.
+// A norm's struct of ports, and that of the sums for its backward.
+template <class T>
+RmsScale<T> rms_scale(const Norm& n) {
+  return {.rstd = {pointer<acc_t<T>>(n.rstd)}};
+}
+template <class T>
+LayerNormScale<T> layernorm_scale(const Norm& n) {
+  using Acc = acc_t<T>;
+  return {.rstd = {pointer<Acc>(n.rstd)},
+          .mean = {pointer<Acc>(n.mean), 0},
+          .u = {pointer<Acc>(n.u), 0},
+          .c = {pointer<Acc>(n.c), 0}};
+}
+template <class T, Width W>
+RmsDot<T, W> rms_dot(const NormDot& d) {
+  return {.zdz = d.zdz.as<acc_t<T>>()};
+}
+template <class T, Width W>
+LayerNormDot<T, W> layernorm_dot(const NormDot& d) {
+  using Acc = acc_t<T>;
+  return {.u = {pointer<Acc>(d.u), 0}, .c = {pointer<Acc>(d.c), 0}, .zdz = d.zdz.as<Acc>(), .udz = d.udz.as<Acc>()};
+}
 template <class T, class F>
 void with_norm(NormKind kind, const Norm& n, F&& f) {
-  using Acc = acc_t<T>;
-  if (kind == NormKind::rms) {
-    f(RmsScale<T>{.rstd = {pointer<Acc>(n.rstd)}});
-  } else {
-    f(LayerNormScale<T>{.rstd = {pointer<Acc>(n.rstd)},
-                        .mean = {pointer<Acc>(n.mean), 0},
-                        .u = {pointer<Acc>(n.u), 0},
-                        .c = {pointer<Acc>(n.c), 0}});
-  }
+  kind == NormKind::rms ? f(rms_scale<T>(n)) : f(layernorm_scale<T>(n));
 }
 template <class T, Width W, class F>
 void with_dot(NormKind kind, const NormDot& d, F&& f) {
-  using Acc = acc_t<T>;
-  if (kind == NormKind::rms) {
-    f(RmsDot<T, W>{.zdz = d.zdz.as<Acc>()});
-  } else {
-    f(LayerNormDot<T, W>{
-        .u = {pointer<Acc>(d.u), 0}, .c = {pointer<Acc>(d.c), 0}, .zdz = d.zdz.as<Acc>(), .udz = d.udz.as<Acc>()});
-  }
+  kind == NormKind::rms ? f(rms_dot<T, W>(d)) : f(layernorm_dot<T, W>(d));
+}
+// Both at once: a program with the norm of one kind and the sums of the other does not exist on Hopper.
+template <class T, Width W, class F>
+void with_norm_and_dot(NormKind kind, const Norm& n, const NormDot& d, F&& f) {
+  kind == NormKind::rms ? f(rms_scale<T>(n), rms_dot<T, W>(d)) : f(layernorm_scale<T>(n), layernorm_dot<T, W>(d));
 }
 
 template <class F>

@@ -354,16 +354,14 @@ void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args) {
       NormDot sums{.zdz = MatrixOf<Acc>(zdz.data() + tile, p.m, more, tiles), .u = norm.u, .c = norm.c};
       if (layernorm) sums.udz = MatrixOf<Acc>(udz.data() + tile, p.m, more, tiles);
       tile += more;
-      with_norm<T>(kind, norm, [&](auto scale) {
-        with_dot<T, Width::Same>(kind, sums, [&](auto dot) {
-          run<T>(check, args.on, args.a, w, Layout::nt,
-                 coda::GemmCrossEntropyBackward<T, decltype(scale), decltype(dot)>{
-                     .norm = scale,
-                     .gradient =
-                         gradient_of<T>(args.transform, args.lse, dloss.data(), args.target, first, p.n, args.options),
-                     .dz = dz,
-                     .dot = dot});
-        });
+      with_norm_and_dot<T, Width::Same>(kind, norm, sums, [&](auto scale, auto dot) {
+        run<T>(check, args.on, args.a, w, Layout::nt,
+               coda::GemmCrossEntropyBackward<T, decltype(scale), decltype(dot)>{
+                   .norm = scale,
+                   .gradient =
+                       gradient_of<T>(args.transform, args.lse, dloss.data(), args.target, first, p.n, args.options),
+                   .dz = dz,
+                   .dot = dot});
       });
       gemm({.a = dz,
             .b = w,
