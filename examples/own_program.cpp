@@ -29,7 +29,7 @@ int main() {
   for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = 0.01f * float(i % 7);
 
   const coda::MatrixOf<coda::bf16> a(x.data(), m, k), b(w.data(), n, k), out(y.data(), m, n);
-  coda::gemm(a, b, SiluAbsMax{{bias.data(), 0}, out, coda::MatrixOf<float>(absmax.data(), m, tiles)});
+  coda::gemm(a, b, SiluAbsMax{{bias, 0}, out, coda::MatrixOf<float>(absmax.data(), m, tiles)});
 
   // The same with plain loops in fp64.
   double worst = 0;

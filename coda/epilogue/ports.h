@@ -1,6 +1,8 @@
 // Ports: the typed members of a program, one for each resource that it reads or writes. A port here is only a
 // description (pointer, pitch, options); what loading or storing through it means is written once in each backend.
 //
+// A port made of a view or a container keeps its shape, which a call compares with what it would read or write.
+//
 // A port keeps its running values of the current tile (`reg`: one per row that the calling thread owns) in itself: the
 // backend gives each thread a copy of the program, resets these values when a tile begins and writes them when it ends.
 #pragma once
@@ -17,6 +19,38 @@ namespace coda {
 /// Rows of a tile that one thread owns, at most, on any backend.
 inline constexpr int kRowsPerThread = 4;
 
+/// What a port knows of the size of what it was made of; a bare pointer tells none.
+inline constexpr std::int64_t kUnknownSize = std::numeric_limits<std::int64_t>::min();
+
+/// The matrix of a port as its view said, which a call compares with what it reads or writes.
+struct ViewShape {
+  std::int64_t rows = kUnknownSize, cols = kUnknownSize;
+
+  ViewShape() = default;
+  template <class T>
+  explicit ViewShape(const MatrixOf<T>& m) : rows(m.rows), cols(m.cols) {}
+};
+
+/// The elements of a vector, in the place of a pointer to them. Of a view or a container the size is kept, and a call
+/// compares it with what it reads or writes.
+template <class T>
+struct Elements {
+  T* data = nullptr;
+  std::int64_t size = kUnknownSize;
+
+  Elements() = default;
+  CODA_FN Elements(T* p) : data(p) {}
+  Elements(VectorOf<T> v) : data(v.data), size(v.size) {}
+  Elements(VectorOf<std::remove_const_t<T>> v)
+    requires(std::is_const_v<T>)
+      : data(v.data), size(v.size) {}
+  /// A std::vector, std::array, std::span, ... that outlives the call.
+  template <class Container>
+    requires requires(Container& c, T*& p) { p = std::data(c), std::size(c); }
+  Elements(Container& c) : data(std::data(c)), size(static_cast<std::int64_t>(std::size(c))) {}
+  CODA_FN operator T*() const { return data; }
+};
+
 #define CODA_PORT_TYPE(T, port) \
   static_assert(is_real<T>, "coda: the element type of a " port " is bf16, fp16, float or double")
 
@@ -25,7 +59,7 @@ inline constexpr int kRowsPerThread = 4;
 template <class T>
 struct ColVector {
   CODA_PORT_TYPE(T, "ColVector");
-  T* data = nullptr;
+  Elements<T> data = {};
   acc_t<T> otherwise = 1;
   mutable acc_t<T> reg[kRowsPerThread] = {};
 };
@@ -36,7 +70,7 @@ template <class T, Width W = Width::Same>
 struct RowVector {
   CODA_PORT_TYPE(T, "RowVector");
   static constexpr Width width = W;
-  T* data = nullptr;
+  Elements<T> data = {};
   acc_t<T> otherwise = 1;
 };
 
@@ -48,12 +82,13 @@ struct TileLoad {
   static constexpr Width width = W;
   const T* data = nullptr;
   std::int64_t pitch = 0;
+  ViewShape view = {};
 
   TileLoad() = default;
-  TileLoad(MatrixOf<const T> m) : data(m.data), pitch(m.pitch) {}
+  TileLoad(MatrixOf<const T> m) : data(m.data), pitch(m.pitch), view(m) {}
   TileLoad(MatrixOf<T> m)
     requires(!std::is_const_v<T>)
-      : data(m.data), pitch(m.pitch) {}
+      : data(m.data), pitch(m.pitch), view(m) {}
 };
 
 /// Absent: nothing is stored.
@@ -64,9 +99,10 @@ struct TileStore {
   static constexpr Width width = W;
   T* data = nullptr;
   std::int64_t pitch = 0;
+  ViewShape view = {};
 
   TileStore() = default;
-  TileStore(MatrixOf<T> m) : data(m.data), pitch(m.pitch) {}
+  TileStore(MatrixOf<T> m) : data(m.data), pitch(m.pitch), view(m) {}
 };
 
 // ---- block reductions
@@ -130,10 +166,11 @@ struct ReduceN {
   using accumulator = Acc;
   Acc* data = nullptr;
   std::int64_t pitch = 0;
+  ViewShape view = {};
   mutable Acc reg[kRowsPerThread] = {};
 
   ReduceN() = default;
-  ReduceN(MatrixOf<Acc> m) : data(m.data), pitch(m.pitch) {}
+  ReduceN(MatrixOf<Acc> m) : data(m.data), pitch(m.pitch), view(m) {}
 };
 
 /// Folds a tile along m: out[t, n] over the rows of tile t, shape (ceil(M / tile_m), N). Absent: nothing is done.
@@ -143,22 +180,31 @@ struct ReduceM {
   using accumulator = Acc;
   Acc* data = nullptr;
   std::int64_t pitch = 0;
+  ViewShape view = {};
 
   ReduceM() = default;
-  ReduceM(MatrixOf<Acc> m) : data(m.data), pitch(m.pitch) {}
+  ReduceM(MatrixOf<Acc> m) : data(m.data), pitch(m.pitch), view(m) {}
 };
 
 // ---- stateful transforms: a running state along n
 
 namespace detail {
-/// The one pitch of two outputs that a port writes.
+/// The first of two outputs that a port writes, which have one shape and one pitch.
 template <class Acc>
-std::int64_t common_pitch(const char* what, const MatrixOf<Acc>& first, const MatrixOf<Acc>& second) {
+const MatrixOf<Acc>& like_each_other(const char* what, const MatrixOf<Acc>& first, const MatrixOf<Acc>& second) {
+  const auto fail = [&](const std::string& expected, const std::string& got) {
+    throw Error(Status::invalid_argument,
+                std::string(what) + ": expected two matrices of one " + expected + ", got " + got);
+  };
+  const auto text = [](const MatrixOf<Acc>& m) {
+    return std::string("(").append(std::to_string(m.rows)).append(", ").append(std::to_string(m.cols)).append(")");
+  };
+  if (!first.data || !second.data) return first;  // the call will say that one is missing
+  if (first.rows != second.rows || first.cols != second.cols) fail("shape", text(first) + " and " + text(second));
   if (first.rows > 1 && second.pitch != first.pitch) {
-    throw Error(Status::invalid_argument, std::string(what) + ": expected two matrices of one pitch, got " +
-                                              std::to_string(first.pitch) + " and " + std::to_string(second.pitch));
+    fail("pitch", std::to_string(first.pitch) + " and " + std::to_string(second.pitch));
   }
-  return first.pitch;
+  return first;
 }
 }  // namespace detail
 
@@ -170,11 +216,12 @@ struct MomentsN {
   Acc* mean = nullptr;
   Acc* m2 = nullptr;
   std::int64_t pitch = 0;
+  ViewShape view = {};
   mutable Acc reg[3 * kRowsPerThread] = {};
 
   MomentsN() = default;
   MomentsN(MatrixOf<Acc> mean_, MatrixOf<Acc> m2_)
-      : mean(mean_.data), m2(m2_.data), pitch(detail::common_pitch("MomentsN", mean_, m2_)) {}
+      : mean(mean_.data), m2(m2_.data), pitch(detail::like_each_other("MomentsN", mean_, m2_).pitch), view(mean_) {}
 };
 
 /// Online (max, sum of exp(x - max)) of each row inside each tile (Milakov and Gimelshein, arXiv 1805.02867).
@@ -184,11 +231,12 @@ struct OnlineLse {
   Acc* max = nullptr;
   Acc* sum = nullptr;
   std::int64_t pitch = 0;
+  ViewShape view = {};
   mutable Acc reg[2 * kRowsPerThread] = {};
 
   OnlineLse() = default;
   OnlineLse(MatrixOf<Acc> max_, MatrixOf<Acc> sum_)
-      : max(max_.data), sum(sum_.data), pitch(detail::common_pitch("OnlineLse", max_, sum_)) {}
+      : max(max_.data), sum(sum_.data), pitch(detail::like_each_other("OnlineLse", max_, sum_).pitch), view(max_) {}
 };
 
 /// What to subtract before exp: 0 for a maximum that is infinite. While all values are -inf, exp(-inf - 0) = 0, and of
@@ -202,10 +250,18 @@ CODA_FN S lse_shift(S max) {
 struct IndexVector {
   const void* data = nullptr;
   bool wide = false;
+  std::int64_t size = kUnknownSize;
 
   IndexVector() = default;
   IndexVector(const std::int32_t* p) : data(p) {}
   IndexVector(const std::int64_t* p) : data(p), wide(true) {}
+  template <class I>
+    requires(std::is_same_v<const I, const std::int32_t> || std::is_same_v<const I, const std::int64_t>)
+  IndexVector(VectorOf<I> v) : data(v.data), wide(sizeof(I) == 8), size(v.size) {}
+  /// As of Elements.
+  template <class Container>
+    requires requires(Container& c) { std::data(c), std::size(c); }
+  IndexVector(Container& c) : IndexVector(VectorOf(std::data(c), static_cast<std::int64_t>(std::size(c)))) {}
   CODA_FN std::int64_t operator[](std::int64_t m) const {
     if (!data) return m;
     return wide ? static_cast<const std::int64_t*>(data)[m] : static_cast<const std::int32_t*>(data)[m];
@@ -231,7 +287,7 @@ template <class Acc = float>
 struct TargetSelect {
   using accumulator = Acc;
   IndexVector index = {};
-  Acc* data = nullptr;
+  Elements<Acc> data = {};
   std::int64_t first_column = 0;
   mutable std::int32_t reg[kRowsPerThread] = {};
 };
@@ -262,8 +318,7 @@ struct RotaryTable {
 template <class T>
 struct HeadVector {
   CODA_PORT_TYPE(T, "HeadVector");
-  const T* q = nullptr;
-  const T* k = nullptr;
+  Elements<const T> q = {}, k = {};
   std::int64_t q_columns = 0, columns = 0;
   int head_dim = 0;
 };

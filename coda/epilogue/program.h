@@ -174,47 +174,80 @@ int checked_head_dim(const char* op, const P& program) {
 /// How much a call covers: M, N and the number of tiles that partial results are of.
 struct Extents {
   std::int64_t m, n, tiles_m, tiles_n;
+
+  std::int64_t columns(Width w) const { return n * static_cast<int>(w) / static_cast<int>(Width::Same); }
 };
 
 namespace detail {
 
-/// The matrix that a port reads or writes, if it has one whose shape follows from the call's.
+/// A matrix that a port reads or writes, of a shape that follows from the call's.
 struct PortMatrix {
-  const char* port = "";
-  const void* data = nullptr;
-  std::int64_t rows = 0, columns = 0, pitch = 0;
+  const void* data;
+  std::int64_t rows, cols, pitch;
+  ViewShape view = {};
 };
-template <class P>
-PortMatrix matrix_of(const P&, const Extents&) {
-  return {};
+/// Calls f(name, PortMatrix) for each matrix of a port.
+template <class P, class F>
+void each_matrix(const P&, const Extents&, const F&) {}
+template <class T, Width W, class F>
+void each_matrix(const TileLoad<T, W>& p, const Extents& e, const F& f) {
+  f("TileLoad", PortMatrix{p.data, e.m, e.columns(W), p.pitch, p.view});
 }
-template <class T, Width W>
-PortMatrix matrix_of(const TileLoad<T, W>& p, const Extents& e) {
-  return {"TileLoad", p.data, e.m, e.n * static_cast<int>(W) / static_cast<int>(Width::Same), p.pitch};
+template <class T, Width W, class F>
+void each_matrix(const TileStore<T, W>& p, const Extents& e, const F& f) {
+  f("TileStore", PortMatrix{p.data, e.m, e.columns(W), p.pitch, p.view});
 }
-template <class T, Width W>
-PortMatrix matrix_of(const TileStore<T, W>& p, const Extents& e) {
-  return {"TileStore", p.data, e.m, e.n * static_cast<int>(W) / static_cast<int>(Width::Same), p.pitch};
+template <class T, class F>
+void each_matrix(const GatherLoad<T>& p, const Extents& e, const F& f) {
+  f("GatherLoad", PortMatrix{p.data, p.rows, e.n, p.pitch});
 }
-template <class T>
-PortMatrix matrix_of(const GatherLoad<T>& p, const Extents& e) {
-  return {"GatherLoad", p.data, p.rows, e.n, p.pitch};
+template <class Op, class Acc, class F>
+void each_matrix(const ReduceN<Op, Acc>& p, const Extents& e, const F& f) {
+  f("ReduceN", PortMatrix{p.data, e.m, e.tiles_n, p.pitch, p.view});
 }
-template <class Op, class Acc>
-PortMatrix matrix_of(const ReduceN<Op, Acc>& p, const Extents& e) {
-  return {"ReduceN", p.data, e.m, e.tiles_n, p.pitch};
+template <class Op, class Acc, class F>
+void each_matrix(const ReduceM<Op, Acc>& p, const Extents& e, const F& f) {
+  f("ReduceM", PortMatrix{p.data, e.tiles_m, e.n, p.pitch, p.view});
 }
-template <class Op, class Acc>
-PortMatrix matrix_of(const ReduceM<Op, Acc>& p, const Extents& e) {
-  return {"ReduceM", p.data, e.tiles_m, e.n, p.pitch};
+template <class Acc, class F>
+void each_matrix(const MomentsN<Acc>& p, const Extents& e, const F& f) {
+  f("MomentsN", PortMatrix{p.mean, e.m, e.tiles_n, p.pitch, p.view});
 }
-template <class Acc>
-PortMatrix matrix_of(const MomentsN<Acc>& p, const Extents& e) {
-  return {"MomentsN", p.mean, e.m, e.tiles_n, p.pitch};
+template <class Acc, class F>
+void each_matrix(const OnlineLse<Acc>& p, const Extents& e, const F& f) {
+  f("OnlineLse", PortMatrix{p.max, e.m, e.tiles_n, p.pitch, p.view});
 }
-template <class Acc>
-PortMatrix matrix_of(const OnlineLse<Acc>& p, const Extents& e) {
-  return {"OnlineLse", p.max, e.m, e.tiles_n, p.pitch};
+
+/// Calls f(name, its elements, the number it has to have) for each vector of a port.
+template <class P, class F>
+void each_vector(const P&, const Extents&, const F&) {}
+template <class T, class F>
+void each_vector(const ColVector<T>& p, const Extents& e, const F& f) {
+  f("ColVector", p.data, e.m);
+}
+template <class T, Width W, class F>
+void each_vector(const RowVector<T, W>& p, const Extents& e, const F& f) {
+  f("RowVector", p.data, e.columns(W));
+}
+template <class Acc, class F>
+void each_vector(const TargetSelect<Acc>& p, const Extents& e, const F& f) {
+  f("TargetSelect", p.data, e.m), f("TargetSelect's index", p.index, e.m);
+}
+template <class F>
+void each_vector(const OneHot& p, const Extents& e, const F& f) {
+  f("OneHot's index", p.index, e.m);
+}
+template <class T, class F>
+void each_vector(const GatherLoad<T>& p, const Extents& e, const F& f) {
+  f("GatherLoad's index", p.index, e.m);
+}
+template <class Acc, class F>
+void each_vector(const RotaryTable<Acc>& p, const Extents& e, const F& f) {
+  f("RotaryTable's position", p.position, e.m);
+}
+template <class T, class F>
+void each_vector(const HeadVector<T>& p, const Extents&, const F& f) {
+  f("HeadVector's q", p.q, p.head_dim), f("HeadVector's k", p.k, p.head_dim);
 }
 
 /// What a port cannot do without, if that is missing.
@@ -288,29 +321,69 @@ void check_operand(const char* op, const char* name, const MatrixOf<T>& m) {
   }
 }
 
-/// Throws Error(invalid_argument) if M or N is below 0, if a row of a matrix does not fit its pitch (one made for other
-/// tiles, or too narrow), or if a port that cannot be absent is. A call of no rows or columns reads and writes nothing.
+namespace detail {
+
+// Apart from the templates that call them, of which there is one for each program.
+[[noreturn]] inline void fail(const char* op, const std::string& expected, const std::string& got) {
+  throw Error(Status::invalid_argument, std::string(op) + ": " + expected + ", got " + got);
+}
+[[noreturn]] inline void fail_port(const char* op, const std::string& expected, const std::string& got) {
+  fail(op, "program: expected a " + expected, got);
+}
+inline std::string shape_text(std::int64_t rows, std::int64_t cols) {
+  std::string text = "(";
+  text += std::to_string(rows);
+  text += ", ";
+  text += std::to_string(cols);
+  text += ")";
+  return text;
+}
+inline void check_matrix(const char* op, const char* port, const PortMatrix& x) {
+  if (!x.data) return;
+  const ViewShape& view = x.view;
+  if (view.rows != kUnknownSize && (view.rows != x.rows || view.cols != x.cols)) {
+    fail_port(op, std::string(port) + " of shape " + shape_text(x.rows, x.cols), shape_text(view.rows, view.cols));
+  }
+  if (x.rows > 1 && x.pitch < x.cols) {
+    fail_port(op, std::string(port) + " of " + std::to_string(x.cols) + " columns",
+              "a pitch of " + std::to_string(x.pitch));
+  }
+}
+inline void check_vector(const char* op, const char* port, std::int64_t size, std::int64_t expected) {
+  if (size != kUnknownSize && size != expected) {
+    fail_port(op, std::string(port) + " of " + std::to_string(expected) + " elements", std::to_string(size));
+  }
+}
+
+}  // namespace detail
+
+/// Throws Error(invalid_argument) if M or N is below 0, if N is odd and a port half as wide, if a view that a port was
+/// made of has another shape than the call reads or writes, if a row of a matrix does not fit its pitch, or if a port
+/// that cannot be absent is. A call of no rows or columns reads and writes nothing.
 template <class P>
 void check_ports(const char* op, const P& program, const Extents& extents) {
   if (extents.m < 0 || extents.n < 0) {
-    throw Error(Status::invalid_argument, std::string(op) + ": M, N: expected sizes of at least 0, got " +
-                                              std::to_string(extents.m) + ", " + std::to_string(extents.n));
+    detail::fail(op, "M, N: expected sizes of at least 0",
+                 std::to_string(extents.m) + ", " + std::to_string(extents.n));
   }
   if (extents.m == 0 || extents.n == 0) return;
   for_each_port(program, [&](const auto& port) {
-    const auto fail = [&](const std::string& expected, const std::string& got) {
-      throw Error(Status::invalid_argument, std::string(op) + ": program: expected a " + expected + ", got " + got);
-    };
-    const detail::PortMatrix o = detail::matrix_of(port, extents);
-    if (o.data && o.rows > 1 && o.pitch < o.columns) {
-      fail(std::string(o.port) + " of " + std::to_string(o.columns) + " columns",
-           "a pitch of " + std::to_string(o.pitch));
+    if constexpr (requires { port.width; }) {
+      if (port.width == Width::Half && port.data && extents.n % 2 != 0) {
+        detail::fail(op, "N: expected an even number, since a port is half as wide", std::to_string(extents.n));
+      }
     }
-    if (const char* missing = detail::missing_part(port, extents)) fail(missing, "a null pointer");
+    detail::each_matrix(port, extents,
+                        [&](const char* name, const detail::PortMatrix& x) { detail::check_matrix(op, name, x); });
+    detail::each_vector(port, extents, [&](const char* name, const auto& x, std::int64_t expected) {
+      if (x.data) detail::check_vector(op, name, x.size, expected);
+    });
+    if (const char* missing = detail::missing_part(port, extents)) detail::fail_port(op, missing, "a null pointer");
     if constexpr (kIsHeadMean<std::remove_cvref_t<decltype(port)>>) {
       const std::int64_t columns = std::min(port.columns, extents.n);
       if (columns > 0 && columns % port.head_dim != 0) {
-        fail("HeadMean of whole heads of " + std::to_string(port.head_dim) + " columns", std::to_string(columns));
+        detail::fail_port(op, "HeadMean of whole heads of " + std::to_string(port.head_dim) + " columns",
+                          std::to_string(columns));
       }
     }
   });

@@ -17,7 +17,7 @@ int main() {
   for (std::size_t i = 0; i < w.size(); ++i) w[i] = bf16(std::cos(float(3 * i)) / 8);
   for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = 0.01f * float(i % 7);
   const coda::MatrixOf<bf16> a(x.data(), m, k), b(w.data(), n, k), out(y.data(), m, n);
-  coda::gemm(a, b, TanhColumnSums{{bias.data(), 0}, out, coda::MatrixOf<float>(sums.data(), coda::cpu::tiles_m(m), n)});
+  coda::gemm(a, b, TanhColumnSums{{bias, 0}, out, coda::MatrixOf<float>(sums.data(), coda::cpu::tiles_m(m), n)});
 
   std::string why;
   if (!coda::sm90::available(&why)) {
@@ -34,7 +34,7 @@ int main() {
              db = upload(bias.data(), bias.size() * 4);
   coda::sm90::DeviceBuffer dy(y.size() * 2), ds(static_cast<std::size_t>(tiles * n) * 4);
   run_on_hopper({static_cast<bf16*>(dx.data()), m, k}, {static_cast<bf16*>(dw.data()), n, k},
-                {{static_cast<float*>(db.data())},
+                {{coda::VectorOf<float>(static_cast<float*>(db.data()), n)},
                  coda::MatrixOf<bf16>(static_cast<bf16*>(dy.data()), m, n),
                  coda::MatrixOf<float>(static_cast<float*>(ds.data()), tiles, n)});
   std::vector<bf16> y_there(y.size());

@@ -1,7 +1,9 @@
 // Programs as a user writes them: every kind of port in one of them, on the CPU backend.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "coda/backend/cpu/gemm.h"
@@ -384,16 +386,36 @@ TEST(Program, WithHeadsNamesOneEvenWidthOfThem) {
   EXPECT_EQ(error(514, 514), "apply: program: expected a head_dim of at most 512, got 514");
 }
 
-TEST(Program, WhoseOutputsAreTooNarrowIsRefused) {
+TEST(Program, WhoseOutputsHaveAnotherShapeIsRefused) {
   const auto error = [](const auto& program) { return error_of([&] { cpu::apply<float>(2, 600, program); }); };
   float x[1];
-  const auto of = [&](std::int64_t cols) { return MatrixOf<float>(x, 2, cols); };
+  const auto of = [&](std::int64_t rows, std::int64_t cols) { return MatrixOf<float>(x, rows, cols); };
   const std::string expected = "apply: program: expected a ";
-  EXPECT_EQ(error(Double{.out = of(599)}), expected + "TileStore of 600 columns, got a pitch of 599");
-  EXPECT_EQ(error(ReducesTwice{.along = of(2)}), expected + "ReduceN of 3 columns, got a pitch of 2");
-  EXPECT_EQ(error(HalfMoments{{of(2), of(2)}}), expected + "MomentsN of 3 columns, got a pitch of 2");
-  const auto tall = [&] { cpu::apply<float>(257, 600, ReducesTwice{.down = of(300)}); };
+  EXPECT_EQ(error(Double{.out = of(2, 599)}), expected + "TileStore of shape (2, 600), got (2, 599)");
+  EXPECT_EQ(error(Double{.out = of(1, 600)}), expected + "TileStore of shape (2, 600), got (1, 600)");
+  EXPECT_EQ(error(Double{.out = of(3, 600)}), expected + "TileStore of shape (2, 600), got (3, 600)");
+  EXPECT_EQ(error(Double{.out = {{x, 2, 600, 599}}}), expected + "TileStore of 600 columns, got a pitch of 599");
+  EXPECT_EQ(error(ReducesTwice{.along = of(2, 2)}), expected + "ReduceN of shape (2, 3), got (2, 2)");
+  EXPECT_EQ(error(ReducesTwice{.along = of(1, 3)}), expected + "ReduceN of shape (2, 3), got (1, 3)");
+  EXPECT_EQ(error(ReducesTwice{.down = of(2, 600)}), expected + "ReduceM of shape (1, 600), got (2, 600)");
+  EXPECT_EQ(error(HalfMoments{{of(2, 2), of(2, 2)}}), expected + "MomentsN of shape (2, 3), got (2, 2)");
+  EXPECT_EQ(error(Everything{.lse = {of(1, 3), of(1, 3)}}), expected + "OnlineLse of shape (2, 3), got (1, 3)");
+  const auto tall = [&] { cpu::apply<float>(257, 600, ReducesTwice{.down = {{x, 2, 600, 300}}}); };
   EXPECT_EQ(error_of(tall), expected + "ReduceM of 600 columns, got a pitch of 300");
+  EXPECT_EQ(error(Everything{.out = {.half = of(2, 600)}}), expected + "TileStore of shape (2, 300), got (2, 600)");
+  EXPECT_EQ(error(Everything{.out = {.twice = of(2, 600)}}), expected + "TileStore of shape (2, 1200), got (2, 600)");
+}
+
+TEST(Program, OfPairsRefusesAnOddNumberOfColumns) {
+  float x[8] = {};
+  const auto error = [&](std::int64_t n, const Everything& program) {
+    return error_of([&] { cpu::apply<float>(2, n, program); });
+  };
+  const std::string expected = "apply: N: expected an even number, since a port is half as wide, got 5";
+  EXPECT_EQ(error(5, Everything{.narrow = MatrixOf<float>(x, 2, 2)}), expected);
+  EXPECT_EQ(error(5, Everything{.out = {.half = MatrixOf<float>(x, 2, 2)}}), expected);
+  EXPECT_EQ(error(4, Everything{.out = {.half = MatrixOf<float>(x, 2, 2)}}), "");
+  EXPECT_EQ(error(5, Everything{}), "") << "absent";
 }
 
 struct Copies {
@@ -407,10 +429,86 @@ struct Copies {
 
 TEST(Program, WhoseInputsAreTooNarrowIsRefused) {
   float x[40] = {};
-  const MatrixOf<float> narrow(x, 2, 20, 19), out(x, 2, 20);
-  EXPECT_EQ(error_of([&] { cpu::apply<float>(2, 20, Copies{narrow, out}); }),
-            "apply: program: expected a TileLoad of 20 columns, got a pitch of 19");
-  EXPECT_EQ(error_of([&] { cpu::apply<float>(1, 20, Copies{narrow, out}); }), "");  // that of one row means nothing
+  const MatrixOf<float> near(x, 2, 20, 19), out(x, 2, 20);
+  const auto error = [&](std::int64_t m, const MatrixOf<float>& in, const MatrixOf<float>& to) {
+    return error_of([&] { cpu::apply<float>(m, 20, Copies{in, to}); });
+  };
+  EXPECT_EQ(error(2, near, out), "apply: program: expected a TileLoad of 20 columns, got a pitch of 19");
+  EXPECT_EQ(error(1, {x, 1, 20, 19}, {x, 1, 20}), "");  // that of one row means nothing
+  EXPECT_EQ(error(2, {x, 2, 19}, out), "apply: program: expected a TileLoad of shape (2, 20), got (2, 19)");
+  EXPECT_EQ(error(2, {x, 1, 20}, out), "apply: program: expected a TileLoad of shape (2, 20), got (1, 20)");
+  EXPECT_EQ(error(0, {x, 1, 20}, out), "") << "no rows: nothing is read";
+  EXPECT_EQ(error(2, {nullptr, 1, 7}, out), "") << "absent, whatever its shape";
+}
+
+struct Vectors {
+  ColVector<const float> column = {};
+  RowVector<const float> row = {};
+  RowVector<const float, Width::Half> half = {};
+  ColVector<float> first_column = {};
+  TargetSelect<> chosen = {};
+  OneHot target = {};
+  GatherLoad<float> gathered = {};
+  RotaryTable<> rope = {.head_dim = 4};
+  HeadVector<float> weight = {.head_dim = 4};
+  template <class Tile>
+  CODA_FN void operator()(Tile& tile, auto acc) const {
+    tile.store(first_column, acc * tile.load(column) * tile.load(row));
+  }
+};
+
+TEST(Program, WhoseVectorsHaveAnotherSizeIsRefused) {
+  constexpr std::int64_t kRows = 2, kColumns = 8;
+  float x[kColumns] = {};
+  const std::vector<float> three(3), empty;
+  std::vector<float> written(3);
+  const std::vector<std::int32_t> index(3);
+  const std::vector<std::int64_t> wide(3);
+  const auto error = [&](const auto& change) {
+    Vectors program{.gathered = {.data = x, .pitch = kColumns, .rows = 1}};
+    change(program);
+    return error_of([&] { cpu::apply<float>(kRows, kColumns, program); });
+  };
+  const auto got = [](const std::string& expected) { return "apply: program: expected a " + expected + ", got 3"; };
+  EXPECT_EQ(error([](Vectors&) {}), "");
+  EXPECT_EQ(error([&](Vectors& p) { p.column = {three}; }), got("ColVector of 2 elements"));
+  EXPECT_EQ(error([&](Vectors& p) { p.row = {three}; }), got("RowVector of 8 elements"));
+  EXPECT_EQ(error([&](Vectors& p) { p.half = {three}; }), got("RowVector of 4 elements"));
+  EXPECT_EQ(error([&](Vectors& p) { p.first_column = {written}; }), got("ColVector of 2 elements"));
+  EXPECT_EQ(error([&](Vectors& p) { p.chosen.data = written; }), got("TargetSelect of 2 elements"));
+  EXPECT_EQ(error([&](Vectors& p) { p.chosen.index = index; }), got("TargetSelect's index of 2 elements"));
+  EXPECT_EQ(error([&](Vectors& p) { p.target.index = wide; }), got("OneHot's index of 2 elements"));
+  EXPECT_EQ(error([&](Vectors& p) { p.gathered.index = index; }), got("GatherLoad's index of 2 elements"));
+  EXPECT_EQ(error([&](Vectors& p) { p.rope.position = wide; }), got("RotaryTable's position of 2 elements"));
+  EXPECT_EQ(error([&](Vectors& p) { p.weight.q = three; }), got("HeadVector's q of 4 elements"));
+  EXPECT_EQ(error([&](Vectors& p) { p.weight.k = three; }), got("HeadVector's k of 4 elements"));
+  EXPECT_EQ(error([&](Vectors& p) { p.column = {three.data()}; }), "") << "a bare pointer tells no size";
+  EXPECT_EQ(error([&](Vectors& p) { p.column = {empty}; }), "") << "absent";
+}
+
+TEST(Program, TakesVectorsAsPointersViewsOrContainers) {
+  const std::vector<float> values = {1, 2, 3, 4};
+  std::vector<float> writable = values;
+  const std::array<std::int64_t, 4> wide = {3, 2, 1, 0};
+  const auto check = [&](const Elements<const float>& elements, std::int64_t size) {
+    EXPECT_EQ(elements[2], 3);
+    EXPECT_EQ(elements.size, size);
+  };
+  check(values.data(), kUnknownSize);
+  check(writable.data(), kUnknownSize);
+  check(VectorOf<const float>(values.data(), 4), 4);
+  check(VectorOf<float>(writable.data(), 4), 4);
+  check(values, 4), check(writable, 4);
+  const auto check_index = [&](const IndexVector& index, std::int64_t size) {
+    for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(index[i], 3 - i);
+    EXPECT_EQ(index.size, size);
+  };
+  const std::vector<std::int32_t> narrow(wide.begin(), wide.end());
+  check_index(wide.data(), kUnknownSize);
+  check_index(narrow.data(), kUnknownSize);
+  check_index(VectorOf(wide.data(), 4), 4);
+  check_index(VectorOf(narrow.data(), 4), 4);
+  check_index(wide, 4), check_index(narrow, 4);
 }
 
 TEST(Program, OnAnOperandThatIsNoneOrWhoseRowsOverlapIsRefused) {
@@ -448,7 +546,7 @@ struct Inputs {
 };
 
 TEST(Program, WithoutWhatItCannotDoWithoutIsRefused) {
-  float x[8] = {};
+  float x[8] = {}, weights[4] = {};
   const auto error = [](const Inputs& program, std::int64_t m = 2) {
     return error_of([&] { cpu::apply<float>(m, 8, program); });
   };
@@ -463,11 +561,11 @@ TEST(Program, WithoutWhatItCannotDoWithoutIsRefused) {
   program.rope.table = x;
   program.weight.columns = program.weight.q_columns = 4;
   EXPECT_EQ(error(program), "apply: program: expected a HeadVector with weights of the q heads, got a null pointer");
-  program.weight.q = x;
+  program.weight.q = weights;
   EXPECT_EQ(error(program), "");
   program.weight.columns = 8;
   EXPECT_EQ(error(program), "apply: program: expected a HeadVector with weights of the k heads, got a null pointer");
-  program.weight.k = x;
+  program.weight.k = weights;
   EXPECT_EQ(error(program), "");
 }
 
@@ -534,11 +632,15 @@ TEST(Moments, OfHugeValuesThatAreOneAreNoNan) {
   }
 }
 
-TEST(Port, OfTwoOutputsRefusesTwoPitches) {
+TEST(Port, OfTwoOutputsRefusesTwoShapesAndTwoPitches) {
   float x[16];
   const MatrixOf<float> narrow(x, 2, 2), wide(x + 8, 2, 2, 3);
   EXPECT_EQ(error_of([&] { MomentsN<>(narrow, wide); }), "MomentsN: expected two matrices of one pitch, got 2 and 3");
   EXPECT_EQ(error_of([&] { OnlineLse<>(wide, narrow); }), "OnlineLse: expected two matrices of one pitch, got 3 and 2");
+  EXPECT_EQ(error_of([&] { MomentsN<>({x, 2, 3}, {x + 8, 2, 2}); }),
+            "MomentsN: expected two matrices of one shape, got (2, 3) and (2, 2)");
+  EXPECT_EQ(error_of([&] { OnlineLse<>({x, 2, 2}, {x + 8, 1, 2}); }),
+            "OnlineLse: expected two matrices of one shape, got (2, 2) and (1, 2)");
   EXPECT_EQ(error_of([&] { MomentsN<>({x, 1, 2, 2}, {x + 8, 1, 2, 3}); }), "") << "that of one row is never used";
 }
 

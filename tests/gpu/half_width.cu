@@ -3,3 +3,4 @@
 
 template struct coda::sm90::Product<coda::bf16, coda::test::HalfWidth<coda::bf16>>;
 template struct coda::sm90::Product<coda::bf16, coda::test::HalfWidth<float>>;
+template struct coda::sm90::Elementwise<coda::test::HalfWidth<float>>;

@@ -59,5 +59,46 @@ TEST_F(HalfWidthPorts, OfAProgramAreReadAndWrittenInBothWays) {
   }
 }
 
+template <class F>
+std::string error_of(const F& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST_F(HalfWidthPorts, OfAnotherShapeAreNamedAndNothingIsWritten) {
+  constexpr std::int64_t kRows = 100, kColumns = 264, kK = 64;
+  const OnDevice<bf16> a(kRows, kK), b(kColumns, kK);
+  const OnDevice<float> out(kRows, kColumns), half(kRows, kColumns / 2);
+  const auto poisoned = out.bits(), half_poisoned = half.bits();
+  const auto product = [&](const MatrixOf<float>& to, const MatrixOf<float>& half_to) {
+    return error_of([&] {
+      sm90::Product<bf16, HalfWidth<float>>::run(a.matrix(), b.matrix(), coda::Layout::nt,
+                                                 {.half = {}, .out = to, .half_out = half_to}, nullptr, "half_width");
+    });
+  };
+  const auto elementwise = [&](std::int64_t m, std::int64_t n, const MatrixOf<float>& to) {
+    return error_of([&] {
+      sm90::Elementwise<HalfWidth<float>>::run(m, n, {.half = {}, .out = to, .half_out = {}}, nullptr, "half_width");
+    });
+  };
+  float* const data = static_cast<float*>(out.matrix().data);
+  float* const half_data = static_cast<float*>(half.matrix().data);
+  const std::string expected = "half_width: program: expected a TileStore of ";
+  EXPECT_EQ(product({data, kRows, kColumns / 2}, {}), expected + "shape (100, 264), got (100, 132)");
+  EXPECT_EQ(product({data, kRows - 1, kColumns}, {}), expected + "shape (100, 264), got (99, 264)");
+  EXPECT_EQ(product({data, kRows, kColumns}, {half_data, kRows, kColumns}),
+            expected + "shape (100, 132), got (100, 264)");
+  EXPECT_EQ(product({data, kRows, kColumns, kColumns - 8}, {}), expected + "264 columns, got a pitch of 256");
+  EXPECT_EQ(elementwise(kRows, kColumns, {data, kRows, kColumns + 1}), expected + "shape (100, 264), got (100, 265)");
+  EXPECT_EQ(elementwise(0, kColumns, {}), "");
+  EXPECT_EQ(elementwise(0, -5, {}), "half_width: M, N: expected sizes of at least 0, got 0, -5");
+  EXPECT_EQ(elementwise(-5, 0, {}), "half_width: M, N: expected sizes of at least 0, got -5, 0");
+  EXPECT_TRUE(out.bits() == poisoned && half.bits() == half_poisoned);
+}
+
 }  // namespace
 }  // namespace coda::test

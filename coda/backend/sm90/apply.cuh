@@ -368,8 +368,8 @@ bool ports_aligned(const Program& program, std::int64_t rows, std::int64_t vecto
   bool aligned = true;
   for_each_port(program, [&]<class Port>(const Port& port) {
     if constexpr (requires { port.width; }) {
-      using T = std::remove_const_t<std::remove_pointer_t<decltype(port.data)>>;
       if constexpr (requires { port.pitch; }) {
+        using T = std::remove_const_t<std::remove_pointer_t<decltype(port.data)>>;
         constexpr std::int64_t kAlign = std::min<std::int64_t>(16, kChunkBytes<Run<false>, T, Port::width>);
         aligned = aligned && is_aligned(port.data, rows, port.pitch * static_cast<std::int64_t>(sizeof(T)), kAlign);
       } else {
@@ -492,7 +492,7 @@ void check_call(const Call& call, const Program& program) {
 template <Program P>
 void apply(std::int64_t m, std::int64_t n, const P& program, cudaStream_t stream = nullptr, const char* op = "apply") {
   const detail::Call call{op, m, n, 0, Layout::nt};
-  if (m == 0 || n == 0) return;
+  if (std::min(m, n) == 0) return;  // the other may be below 0
   detail::check_call(call, program);
   const detail::Device device = detail::current_device(call);
   detail::launch_apply<false>(call, device, program, 0, m, nullptr, stream);
