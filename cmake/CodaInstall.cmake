@@ -21,7 +21,8 @@ configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/coda-config.cmake.in"
                               INSTALL_DESTINATION "${_coda_package_dir}" NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/coda-config-version.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/coda-config.cmake" "${PROJECT_BINARY_DIR}/coda-config-version.cmake"
-              "${PROJECT_SOURCE_DIR}/cmake/CodaProgram.cmake" DESTINATION "${_coda_package_dir}")
+              "${PROJECT_SOURCE_DIR}/cmake/CodaProgram.cmake" "${PROJECT_SOURCE_DIR}/cmake/CodaTorchLibrary.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/torch_exports.map" DESTINATION "${_coda_package_dir}")
 if(CODA_CUDA_FOUND)
   install(PROGRAMS "${PROJECT_SOURCE_DIR}/cmake/ptxas_gate.sh" DESTINATION "${_coda_package_dir}")
 endif()

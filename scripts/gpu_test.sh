@@ -3,7 +3,8 @@
 # runs go into results/<gpu>/tests.json.
 #
 #   gpu_test.sh [gtest arguments]     every test, `coda verify --all --backend sm90` and 300 random cases; and, if there are
-#                                     none, the tests of the operators where PYTHON (python3) has PyTorch
+#                                     none, the examples that are projects of their own, and the tests of the operators
+#                                     where PYTHON (python3) has PyTorch
 #   gpu_test.sh --fuzz CASES [SEED]   random cases only, spread over processes: seeds SEED (1) to SEED + CASES - 1
 #   gpu_test.sh --reruns [COUNT]      each kernel COUNT (1000) times alone, then by two processes at once and under load
 #   gpu_test.sh --sanitize [TOOL...]  each program's kernels under compute-sanitizer: memcheck racecheck synccheck, and
@@ -215,7 +216,10 @@ start() {
   run "$@" &
   jobs+=("$1")
 }
-(($# > 0)) || start verify build/cuda/coda verify --all --backend sm90
+if (($# == 0)); then
+  start examples ctest --test-dir build/cuda --output-on-failure -R '^consumer\.(install|hopper|pytorch_program)$'
+  start verify build/cuda/coda verify --all --backend sm90
+fi
 if [[ -n $operators ]]; then
   for source in tests/torch/*_test.py; do
     start "torch_$(basename "$source" .py)" env PYTHONPATH="$PWD/build/cuda/python" "$python" "$source"
@@ -242,7 +246,7 @@ unittests() {
   echo "torch: ${counts[0]} run, $((counts[0] - failed - counts[4])) passed, $failed failed, ${counts[4]} skipped"
 }
 
-ran=0 passed=0 skipped=0 broken=() verify="not run"
+ran=0 passed=0 skipped=0 broken=() verify="not run" examples=""
 count() { # count <beginning> <log>: the number in a line of GoogleTest's summary, 0 if there is none
   sed -nE "s/^\[$1\] ([0-9]+) tests?\b.*/\1/p" "$2" | grep -v 'Running' | tail -n 1 | grep . || echo 0
 }
@@ -252,6 +256,12 @@ for name in "${jobs[@]}"; do
   if [[ $name == verify ]]; then
     verify=$(grep -E 'outputs of [0-9]+ cases' "$log" || echo "ended early: $log")
     [[ $good == yes ]] || { broken+=("coda verify") && grep -m 20 FAILED "$log"; } || true
+    continue
+  fi
+  if [[ $name == examples ]]; then
+    examples="$(grep -cE '^ *[0-9]+/[0-9]+ Test .*consumer\.(hopper|pytorch_program)' "$log" || true) projects built and run,"
+    examples+=" $(grep -cE '^ *[0-9]+/[0-9]+ Test .*consumer\.(hopper|pytorch_program) .*Passed' "$log" || true) passed"
+    [[ $good == yes ]] || { broken+=("examples") && tail -n 60 "$log"; } || true
     continue
   fi
   if [[ $name == torch_* ]]; then
@@ -268,6 +278,7 @@ failed=$((ran - passed - skipped))
 echo "tests: $ran run, $passed passed, $failed failed, $skipped skipped"
 echo "verify: $verify"
 [[ -z $operators ]] || unittests
+[[ -z $examples ]] || echo "examples: $examples"
 if (($# == 0)); then
   cat "$logs"/first_call_*.status | awk '$1 == 0 {good++} END {
     printf "first calls: %d operations, each captured as the first of a process and replayed 1000 times: %d with the same bits\n", NR, good}'

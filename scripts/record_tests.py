@@ -16,6 +16,7 @@ LINES = {
     "tests": r"tests: (?P<run>\d+) run, (?P<passed>\d+) passed, (?P<failed>\d+) failed, (?P<skipped>\d+) skipped",
     "verify": r"verify: (?P<outputs>\d+) outputs of (?P<cases>\d+) cases: (?P<ok>\d+) ok, (?P<failed>\d+) failed",
     "torch": r"torch: (?P<run>\d+) run, (?P<passed>\d+) passed, (?P<failed>\d+) failed, (?P<skipped>\d+) skipped",
+    "examples": r"examples: (?P<run>\d+) projects built and run, (?P<passed>\d+) passed",
     "first calls": r"first calls: (?P<operations>\d+) operations, .* replayed (?P<replays>\d+) times: (?P<same>\d+) with",
     "bad calls": r"bad calls: (?P<calls>\d+), (?P<named_errors>\d+) named errors, (?P<launched_something>\d+) launched",
     "edge cases": r"edge cases: (?P<cases>\d+) with .*, (?P<failed>\d+) failed",

@@ -218,6 +218,17 @@ CODA_FN auto relu(Dual<S, Dx, Dy> x) {
   const auto off = x.value <= S(0);
   return detail::dual(relu(x.value), detail::zero_where(off, x.dx), detail::zero_where(off, x.dy));
 }
+/// At c the slope is 1, as PyTorch has it of a clamp.
+template <class S, class Dx, class Dy>
+CODA_FN auto at_most(Dual<S, Dx, Dy> x, std::type_identity_t<S> c) {
+  const auto off = c < x.value;
+  return detail::dual(at_most(x.value, c), detail::zero_where(off, x.dx), detail::zero_where(off, x.dy));
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto at_least(Dual<S, Dx, Dy> x, std::type_identity_t<S> c) {
+  const auto off = x.value < c;
+  return detail::dual(at_least(x.value, c), detail::zero_where(off, x.dx), detail::zero_where(off, x.dy));
+}
 
 /// f of one argument or of two, as a Dual of these.
 template <class F, class S>

@@ -189,7 +189,7 @@ struct Backward {
 };
 
 /// dz = f'(z) dy of a function of one argument (z as wide as dy) or of a pair (z twice as wide): (df/dz0, df/dz1) dy.
-/// Where f' is 0 because a relu is off, dz is 0 for any dy.
+/// Where f' is 0 because a relu is off or a clamp on, dz is 0 for any dy.
 template <class F, class S, int NZ, Width WZ, int NY, Width WY>
 CODA_FN auto backward(const F& f, const Fragment<S, NZ, WZ>& z, const Fragment<S, NY, WY>& dy) {
   Backward<Fragment<S, NZ, WZ>, Fragment<S, NY, WY>> r;

@@ -1,7 +1,8 @@
 // Activations, each written once on a generic scalar: float or a vector of lanes in the forward, a Dual in the
 // backward. One of your own is a struct like these: arguments of any type (those of a pair may differ), result `auto`,
 // constants `base_t<S>(0.5)`, made of + - * /, exp, tanh, sigmoid, erf, normal_cdf, relu, abs, square, reciprocal and
-// rsqrt of this namespace. It has no branches: relu(x) is max(x, 0), and -relu(-x) is min(x, 0).
+// rsqrt of this namespace, and of at_most(x, c) and at_least(x, c), the smaller and the larger one of x and a constant.
+// It has no branches.
 #pragma once
 
 #include "coda/epilogue/dual.h"

@@ -314,6 +314,15 @@ template <class S>
 CODA_FN auto relu(S x) {
   return select(x <= S(0), S(0), x);
 }
+/// min(x, c), NaN stays NaN; max(x, c).
+template <class S>
+CODA_FN auto at_most(S x, std::type_identity_t<S> c) {
+  return select(c < x, c, x);
+}
+template <class S>
+CODA_FN auto at_least(S x, std::type_identity_t<S> c) {
+  return select(x < c, c, x);
+}
 template <class S>
 CODA_FN auto square(S x) {
   return x * x;

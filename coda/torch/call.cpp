@@ -1,11 +1,11 @@
 #include "coda/torch/call.h"
 
-#include <dlfcn.h>
-
 #include <array>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
+
+#include "coda/torch/stream.h"
 
 namespace coda::pytorch {
 namespace {
@@ -59,21 +59,6 @@ std::string list_of(const std::int64_t* values, std::int64_t count) {
   std::string text = "(";
   for (std::int64_t i = 0; i < count; ++i) text += (i ? ", " : "") + std::to_string(values[i]);
   return text + ")";
-}
-
-/// PyTorch without CUDA lacks this function's library, so it is looked up where it is called.
-void* current_stream(std::int32_t device) {
-  using Function = AOTITorchError (*)(std::int32_t, void**);
-  static const auto function = [] {
-    void* const library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
-    return library ? reinterpret_cast<Function>(dlsym(library, "aoti_torch_get_current_cuda_stream")) : nullptr;
-  }();
-  void* stream = nullptr;
-  if (!function || function(device, &stream) != AOTI_TORCH_SUCCESS) {
-    throw std::runtime_error("coda: expected a PyTorch that tells the current stream of cuda:" +
-                             std::to_string(device));
-  }
-  return stream;
 }
 
 }  // namespace

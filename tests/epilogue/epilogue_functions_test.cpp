@@ -1,6 +1,7 @@
 // Activations and their derived derivatives, on double, float and vectors of lanes.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -169,6 +170,34 @@ TEST(Relu, LetsNoGradientThroughWhereItIsOff) {
   EXPECT_EQ(backward(leaky, z, dy).dz.v[0], kInf);
   EXPECT_EQ(backward(leaky, z, dy).dz.v[2], 3);
   EXPECT_EQ(differentiate(leaky, -8.0).dx, 0.125);
+}
+
+/// Both as PyTorch's clamp: at its bounds the slope is 1, beyond them a gradient is 0 even if it is infinite.
+TEST(AtMostAndAtLeast, KeepNanAndLetNoGradientThroughWhereTheyBind) {
+  const double nan = std::nan("");
+  const auto clamped = [](auto x) { return at_most(at_least(x, -2), 3); };
+  for (const auto& [x, value, slope] : {std::array{-2.5, -2., 0.},
+                                        {-2., -2., 1.},
+                                        {-1.5, -1.5, 1.},
+                                        {3., 3., 1.},
+                                        {3.5, 3., 0.},
+                                        {kInf, 3., 0.},
+                                        {-kInf, -2., 0.}}) {
+    EXPECT_EQ(clamped(x), value);
+    EXPECT_EQ(differentiate(clamped, x).value, value);
+    EXPECT_EQ(differentiate(clamped, x).dx, slope) << "x = " << x;
+  }
+  EXPECT_TRUE(std::isnan(clamped(nan)));
+  EXPECT_TRUE(std::isnan(differentiate(clamped, nan).value));
+  const Fragment<double, 4> z{{-5, 2, 4, nan}}, dy{{kInf, 3, nan, 4}};
+  const auto r = backward(clamped, z, dy);
+  EXPECT_EQ(r.dz.v[0], 0);
+  EXPECT_EQ(r.dz.v[1], 3);
+  EXPECT_EQ(r.dz.v[2], 0);
+  EXPECT_EQ(r.dz.v[3], 4) << "as in relu, NaN is not off";
+  using V = Simd<float, kLanes<float>>;
+  EXPECT_EQ(at_most(V(7.f), V(3.f))[0], 3.f);
+  EXPECT_EQ(at_least(V(-7.f), V(-3.f))[0], -3.f);
 }
 
 TEST(Larger, IsNanWhereEitherIs) {

@@ -106,6 +106,10 @@ FAULTS = [
     (FUNCTIONS, "kCubic = kLinear * 0.044715", "kCubic = kLinear * 0.44715", functions),
     (FUNCTIONS, "return Act{}(gate)*up;", "return Act{}(up)*gate;", functions),
     (FUNCTIONS, "return square(relu(x));", "return relu(x);", functions),
+    (MATH, "return select(c < x, c, x);", "return select(x < c, x, c);", functions),
+    (MATH, "return select(x < c, c, x);", "return select(c < x, x, c);", functions),
+    (DUAL, "const auto off = c < x.value;", "const auto off = c <= x.value;", functions),
+    (DUAL, "const auto off = x.value < c;", "const auto off = x.value <= c;", functions),
     (FUNCTIONS, "tanh(z * C(scale / cap)) * C(cap)", "tanh(z * C(scale)) * C(cap)", functions),
     # ---- lanes and conversions
     (

@@ -18,6 +18,7 @@ FULL_RUN = """fuzz: 100 cases, 3 fused, 9 outputs, 1 failed, seeds 7 to 106
 tests: 101 run, 99 passed, 1 failed, 1 skipped
 verify: 3328 outputs of 584 cases: 3327 ok, 1 failed, 0 skipped, in 22.6 s (seed 1)
 torch: 49 run, 46 passed, 1 failed, 2 skipped
+examples: 2 projects built and run, 1 passed
 edge cases: 93 with K = 0, 0 failed
 edge cases: 72 with NaN, 2 failed
 fuzz: 300 cases, 9 fused, 625 outputs, 0 failed, seeds 1 to 300
@@ -50,6 +51,7 @@ class RecordTests(unittest.TestCase):
         self.assertEqual(self.one("tests", FULL_RUN)["failed"], 1)
         self.assertEqual(self.one("verify", FULL_RUN)["failed"], 1)
         self.assertEqual(self.one("torch", FULL_RUN)["failed"], 1)
+        self.assertEqual(self.one("examples", FULL_RUN), {"what": "examples", "run": 2, "passed": 1})
 
     def test_a_program_without_a_summary_is_named(self) -> None:
         self.assertEqual(self.one("tests", FULL_RUN)["broken"], ["layer_test", "coda verify"])
