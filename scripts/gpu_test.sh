@@ -14,7 +14,7 @@
 #   gpu_test.sh --mutation [ARG...]   seeded faults in the Hopper backend, which tests must catch: arguments of
 #                                     tests/mutation/run_sm90.py
 #
-# CODA_TEST_SECONDS: how long the threads run (5). CODA_TEST_LIMIT: seconds after which a test counts as hung (300).
+# CODA_TEST_SECONDS: how long the threads run (5). CODA_TEST_LIMIT: seconds after which a test counts as hung (600).
 # CODA_PREBUILT=1: run build/cuda as it is. CODA_COMMIT: the commit to record, if this is not its git checkout. Logs lie in
 # build/cuda/.
 set -euo pipefail
@@ -205,7 +205,7 @@ fi
 run() { # run <name> <command...>: its output and its exit status
   local name=$1 status=0
   shift
-  timeout "${CODA_TEST_LIMIT:-300}" "$@" >"$logs/$name.log" 2>&1 || status=$?
+  timeout "${CODA_TEST_LIMIT:-600}" "$@" >"$logs/$name.log" 2>&1 || status=$?
   echo "$status" >"$logs/$name.status"
 }
 # Several at once: most of the time goes into references on the CPU.
@@ -225,14 +225,20 @@ if [[ -n $operators ]]; then
     start "torch_$(basename "$source" .py)" env PYTHONPATH="$PWD/build/cuda/python" "$python" "$source"
   done
 fi
-for name in "${tests[@]}"; do
-  [[ $name == first_call_test && $# == 0 ]] || start "$name" build/cuda/tests/"$name" --gtest_brief=1 "$@"
-done
-if (($# == 0)); then # each first call in a process of its own
-  for name in $(build/cuda/tests/first_call_test --gtest_list_tests | sed -nE 's/^  ([^ ]+).*/\1/p'); do
-    start "first_call_${name##*/}" build/cuda/tests/first_call_test --gtest_brief=1 --gtest_filter="*.$name"
+start_each() { # start_each <test>: its cases in processes of their own
+  local name
+  for name in $(build/cuda/tests/"$1" --gtest_list_tests | sed -nE 's/^  ([^ ]+).*/\1/p'); do
+    start "${1%_test}_${name##*/}" build/cuda/tests/"$1" --gtest_brief=1 --gtest_filter="*.$name"
   done
-fi
+}
+for name in "${tests[@]}"; do
+  case "$name $#" in
+    "first_call_test 0") ;;
+    "programs_test 0") start_each "$name" ;; # one after the other they take longer than all others
+    *) start "$name" build/cuda/tests/"$name" --gtest_brief=1 "$@" ;;
+  esac
+done
+(($# > 0)) || start_each first_call_test
 wait
 
 # What unittest printed of the operators' tests: "Ran 17 tests in 4 s" and "OK (skipped=3)" or "FAILED (errors=1)".
