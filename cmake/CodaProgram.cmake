@@ -7,7 +7,8 @@ if(NOT CODA_CUDA_FOUND)
   return()
 endif()
 
-# The C++ compiler links, and its own library must come first: nvcc may compile with an older one (Debian's does).
+# The C++ compiler links, and its own library must come first: nvcc may compile with an older one (Debian's does). Here
+# for who enabled CUDA before; coda_add_program does it for who did so behind find_package.
 if(CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES)
   list(FILTER CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES EXCLUDE REGEX "/gcc/")
 endif()
@@ -54,4 +55,7 @@ function(coda_add_program target)
   add_library(${target} ${ARGN})
   coda_device_options(${target} --warn)
   target_link_libraries(${target} PUBLIC coda::coda)
+  set(dirs ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES})
+  list(FILTER dirs EXCLUDE REGEX "/gcc/")
+  set(CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES ${dirs} PARENT_SCOPE)
 endfunction()

@@ -42,13 +42,13 @@ function(coda_add_torch_library target)
   target_compile_definitions(${target} PRIVATE TORCH_TARGET_VERSION=0x020a000000000000)
   # libtorch_cpu.so exports std's templates as the oneDNN in it made them, and that is another version: the one that is
   # used here has to find its own first, so it comes before all libraries, even if only a shared one of ours calls it.
-  target_link_options(${target} PRIVATE -Wl,--push-state,--no-as-needed $<TARGET_FILE:DNNL::dnnl> -Wl,--pop-state)
-  # What else PyTorch needs may not be here; it is there when this is loaded.
-  target_link_libraries(${target} PRIVATE coda::coda "${CODA_TORCH_DIR}/lib/libtorch_cpu.so" ${CMAKE_DL_LIBS})
+  find_package(dnnl CONFIG REQUIRED) # of the caller's folder: a parent of coda's does not see what coda found
+  target_link_options(${target} PRIVATE "-Wl,--push-state,--no-as-needed,$<TARGET_FILE:DNNL::dnnl>,--pop-state")
+  # As a flag, so that no path leads to PyTorch's folder, which has an OpenMP of its own. What else PyTorch needs may not
+  # be here; it is there when this is loaded.
+  target_link_libraries(${target} PRIVATE coda::coda DNNL::dnnl "-Wl,${CODA_TORCH_DIR}/lib/libtorch_cpu.so"
+                                          ${CMAKE_DL_LIBS})
   target_link_options(${target} PRIVATE -Wl,--unresolved-symbols=ignore-in-shared-libs "-Wl,--version-script=${exports}")
-  # No path to PyTorch's folder, which has an OpenMP of its own; one to a shared library of ours.
-  set(shared "$<STREQUAL:$<TARGET_PROPERTY:coda::coda,TYPE>,SHARED_LIBRARY>")
-  set_target_properties(
-    ${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON LINK_DEPENDS "${exports}"
-                         BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$<${shared}:$<TARGET_FILE_DIR:coda::coda>>")
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON LINK_DEPENDS
+                                                                                                       "${exports}")
 endfunction()

@@ -226,8 +226,10 @@ if [[ -n $operators ]]; then
   done
 fi
 start_each() { # start_each <test>: its cases in processes of their own
-  local name
-  for name in $(build/cuda/tests/"$1" --gtest_list_tests | sed -nE 's/^  ([^ ]+).*/\1/p'); do
+  local name names
+  names=$(build/cuda/tests/"$1" --gtest_list_tests | sed -nE 's/^  ([^ ]+).*/\1/p') || true
+  [[ -n $names ]] || fail "$1 lists no tests"
+  for name in $names; do
     start "${1%_test}_${name##*/}" build/cuda/tests/"$1" --gtest_brief=1 --gtest_filter="*.$name"
   done
 }
@@ -267,7 +269,7 @@ for name in "${jobs[@]}"; do
   if [[ $name == examples ]]; then
     examples="$(grep -cE '^ *[0-9]+/[0-9]+ Test .*consumer\.(hopper|pytorch_program)' "$log" || true) projects built and run,"
     examples+=" $(grep -cE '^ *[0-9]+/[0-9]+ Test .*consumer\.(hopper|pytorch_program) .*Passed' "$log" || true) passed"
-    [[ $good == yes ]] || { broken+=("examples") && tail -n 60 "$log"; } || true
+    [[ $good == yes && $examples != 0\ * ]] || { broken+=("examples") && tail -n 60 "$log"; } || true
     continue
   fi
   if [[ $name == torch_* ]]; then

@@ -7,8 +7,13 @@
 // backend gives each thread a copy of the program, resets these values when a tile begins and writes them when it ends.
 #pragma once
 
+#include <cstddef>
+#include <iterator>
 #include <limits>
+#include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "coda/core/error.h"
 #include "coda/core/tensor.h"
@@ -31,23 +36,39 @@ struct ViewShape {
   explicit ViewShape(const MatrixOf<T>& m) : rows(m.rows), cols(m.cols) {}
 };
 
-/// The elements of a vector, in the place of a pointer to them. Of a view or a container the size is kept, and a call
-/// compares it with what it reads or writes.
+namespace detail {
+template <class C>
+concept SizedContainer = requires(C& c) { std::data(c), std::size(c); };
+template <class C>
+using ElementOf = std::remove_pointer_t<decltype(std::data(std::declval<C&>()))>;
+/// A pointer itself, and no array, whose size is known.
+template <class P, class T>
+concept PointerTo = std::is_pointer_v<P> && std::is_convertible_v<P, T*>;
+}  // namespace detail
+
+/// The elements of a vector, in the place of a pointer to them. Of a view, an array or a container that outlives the
+/// call the size is kept, and a call compares it with what it reads or writes. Absent: null, or a view without data.
 template <class T>
 struct Elements {
   T* data = nullptr;
   std::int64_t size = kUnknownSize;
 
   Elements() = default;
-  CODA_FN Elements(T* p) : data(p) {}
-  Elements(VectorOf<T> v) : data(v.data), size(v.size) {}
-  Elements(VectorOf<std::remove_const_t<T>> v)
-    requires(std::is_const_v<T>)
-      : data(v.data), size(v.size) {}
-  /// A std::vector, std::array, std::span, ... that outlives the call.
-  template <class Container>
-    requires requires(Container& c, T*& p) { p = std::data(c), std::size(c); }
-  Elements(Container& c) : data(std::data(c)), size(static_cast<std::int64_t>(std::size(c))) {}
+  CODA_FN Elements(std::nullptr_t) {}
+  template <detail::PointerTo<T> P>
+  CODA_FN Elements(const P& p) : data(p) {}
+  template <class U>
+    requires(std::is_convertible_v<U*, T*>)
+  Elements(VectorOf<U> v) : data(v.data), size(v.data ? v.size : kUnknownSize) {}
+  template <class U>
+    requires(std::is_same_v<const U, T>)
+  CODA_FN Elements(const Elements<U>& e) : data(e.data), size(e.size) {}
+  template <class U, std::size_t N>
+    requires(std::is_convertible_v<U*, T*>)
+  Elements(std::span<U, N> s) : data(s.data()), size(static_cast<std::int64_t>(s.size())) {}
+  template <detail::SizedContainer C>
+    requires(std::is_convertible_v<detail::ElementOf<C>*, T*>)
+  Elements(C& c) : data(std::data(c)), size(static_cast<std::int64_t>(std::size(c))) {}
   CODA_FN operator T*() const { return data; }
 };
 
@@ -246,6 +267,19 @@ CODA_FN S lse_shift(S max) {
   return select(S(std::numeric_limits<float>::infinity()) <= abs(max), S(0.f), max);
 }
 
+namespace detail {
+template <class From, class I>
+concept Makes = std::is_constructible_v<Elements<const I>, From>;
+/// One of the two: a null pointer and what converts to anything could be either.
+template <class From>
+concept MakesIndices = Makes<From, std::int32_t> != Makes<From, std::int64_t>;
+template <class From>
+auto indices_of(From& from) {
+  if constexpr (Makes<From&, std::int32_t>) return Elements<const std::int32_t>(from);
+  else return Elements<const std::int64_t>(from);
+}
+}  // namespace detail
+
 /// A row's integer (token, target, position), int32 or int64. Absent: the row's own number.
 struct IndexVector {
   const void* data = nullptr;
@@ -253,15 +287,12 @@ struct IndexVector {
   std::int64_t size = kUnknownSize;
 
   IndexVector() = default;
-  IndexVector(const std::int32_t* p) : data(p) {}
-  IndexVector(const std::int64_t* p) : data(p), wide(true) {}
-  template <class I>
-    requires(std::is_same_v<const I, const std::int32_t> || std::is_same_v<const I, const std::int64_t>)
-  IndexVector(VectorOf<I> v) : data(v.data), wide(sizeof(I) == 8), size(v.size) {}
-  /// As of Elements.
-  template <class Container>
-    requires requires(Container& c) { std::data(c), std::size(c); }
-  IndexVector(Container& c) : IndexVector(VectorOf(std::data(c), static_cast<std::int64_t>(std::size(c)))) {}
+  /// Of what Elements of int32 or of int64 are made of.
+  template <detail::MakesIndices From>
+  IndexVector(From&& from) {
+    const auto elements = detail::indices_of(from);
+    data = elements.data, wide = sizeof(*elements.data) == sizeof(std::int64_t), size = elements.size;
+  }
   CODA_FN std::int64_t operator[](std::int64_t m) const {
     if (!data) return m;
     return wide ? static_cast<const std::int64_t*>(data)[m] : static_cast<const std::int32_t*>(data)[m];

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 #include "coda/core/error.h"
 #include "coda/core/tensor.h"
@@ -33,7 +34,7 @@ namespace detail {
 template <class T>
 void check_tensor(const char* name, const Tensor& tensor, std::int64_t dimensions) {
   if (tensor.scalar_type() != scalar_type<T>()) {
-    fail(name, std::string("dtype ") + name_of(dtype_of<T>), "another one");
+    fail(name, std::string("dtype ") + name_of(dtype_of<T>), torch::headeronly::toString(tensor.scalar_type()));
   }
   if (tensor.dim() != dimensions) {
     fail(name, std::to_string(dimensions) + " dimensions", std::to_string(tensor.dim()));
@@ -42,8 +43,11 @@ void check_tensor(const char* name, const Tensor& tensor, std::int64_t dimension
     fail(name, "elements that follow each other", "a stride of " + std::to_string(tensor.stride(dimensions - 1)));
   }
 }
+/// Where an empty tensor points: null would mean that it is absent.
+alignas(64) inline char nothing[64];
 template <class T>
 T* data_of(const Tensor& tensor) {
+  if (tensor.numel() == 0) return reinterpret_cast<T*>(nothing);
   if constexpr (std::is_const_v<T>) return static_cast<T*>(tensor.const_data_ptr());
   else return static_cast<T*>(tensor.mutable_data_ptr());
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "coda/backend/cpu/gemm.h"
@@ -483,32 +484,46 @@ TEST(Program, WhoseVectorsHaveAnotherSizeIsRefused) {
   EXPECT_EQ(error([&](Vectors& p) { p.weight.q = three; }), got("HeadVector's q of 4 elements"));
   EXPECT_EQ(error([&](Vectors& p) { p.weight.k = three; }), got("HeadVector's k of 4 elements"));
   EXPECT_EQ(error([&](Vectors& p) { p.column = {three.data()}; }), "") << "a bare pointer tells no size";
-  EXPECT_EQ(error([&](Vectors& p) { p.column = {empty}; }), "") << "absent";
+  EXPECT_EQ(error([&](Vectors& p) { p.column = {VectorOf<const float>()}; }), "") << "absent";
+  EXPECT_EQ(error([&](Vectors& p) { p.column = {empty}; }),
+            "apply: program: expected a ColVector of 2 elements, got 0");
 }
 
-TEST(Program, TakesVectorsAsPointersViewsOrContainers) {
-  const std::vector<float> values = {1, 2, 3, 4};
-  std::vector<float> writable = values;
-  const std::array<std::int64_t, 4> wide = {3, 2, 1, 0};
-  const auto check = [&](const Elements<const float>& elements, std::int64_t size) {
+TEST(Program, TakesVectorsAsPointersViewsArraysOrContainers) {
+  std::vector<float> writable = {1, 2, 3, 4};
+  const std::vector<float> values = writable;
+  float array[4] = {1, 2, 3, 4};
+  const float const_array[4] = {1, 2, 3, 4};
+  const auto check = [](const Elements<const float>& elements, std::int64_t size) {
     EXPECT_EQ(elements[2], 3);
     EXPECT_EQ(elements.size, size);
   };
-  check(values.data(), kUnknownSize);
-  check(writable.data(), kUnknownSize);
-  check(VectorOf<const float>(values.data(), 4), 4);
-  check(VectorOf<float>(writable.data(), 4), 4);
-  check(values, 4), check(writable, 4);
-  const auto check_index = [&](const IndexVector& index, std::int64_t size) {
-    for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(index[i], 3 - i);
+  check(values.data(), kUnknownSize), check(writable.data(), kUnknownSize);
+  check(VectorOf<const float>(values.data(), 4), 4), check(VectorOf<float>(writable.data(), 4), 4);
+  check(values, 4), check(writable, 4), check(array, 4), check(const_array, 4);
+  check(std::span(writable).first(3), 3), check(Elements<float>(writable), 4);
+  EXPECT_EQ(Elements<float>(array).size, 4);
+  EXPECT_EQ(Elements<float>(nullptr).size, kUnknownSize);
+  static_assert(!std::is_constructible_v<Elements<float>, const std::vector<float>&>);
+  static_assert(!std::is_constructible_v<Elements<const float>, std::vector<double>&>);
+  static_assert(!std::is_constructible_v<Elements<const float>, std::vector<float>>, "it would be gone");
+}
+
+TEST(Program, TakesIndicesAsPointersViewsArraysOrContainersOfInt32AndInt64) {
+  const std::array<std::int64_t, 4> wide = {3, 2, 1, 0};
+  const std::vector<std::int32_t> narrow(wide.begin(), wide.end());
+  const std::int32_t const_array[4] = {3, 2, 1, 0};
+  const auto check = [](const IndexVector& index, bool is_wide, std::int64_t size) {
+    for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(index[i], 3 - i);
+    EXPECT_EQ(index.wide, is_wide);
     EXPECT_EQ(index.size, size);
   };
-  const std::vector<std::int32_t> narrow(wide.begin(), wide.end());
-  check_index(wide.data(), kUnknownSize);
-  check_index(narrow.data(), kUnknownSize);
-  check_index(VectorOf(wide.data(), 4), 4);
-  check_index(VectorOf(narrow.data(), 4), 4);
-  check_index(wide, 4), check_index(narrow, 4);
+  check(wide.data(), true, kUnknownSize), check(narrow.data(), false, kUnknownSize);
+  check(VectorOf(wide.data(), 4), true, 4), check(VectorOf(narrow.data(), 4), false, 4);
+  check(wide, true, 4), check(narrow, false, 4), check(const_array, false, 4);
+  check(std::span(narrow).first(3), false, 3);
+  EXPECT_EQ(IndexVector()[7], 7) << "a row's own number";
+  static_assert(!std::is_constructible_v<IndexVector, std::vector<float>&>);
 }
 
 TEST(Program, OnAnOperandThatIsNoneOrWhoseRowsOverlapIsRefused) {
