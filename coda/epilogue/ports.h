@@ -1,7 +1,7 @@
 // Ports: the typed members of a program, one for each resource that it reads or writes. A port here is only a
 // description (pointer, pitch, options); what loading or storing through it means is written once in each backend.
 //
-// A port made of a view or a container keeps its shape, which a call compares with what it would read or write.
+// A port made of a view, an array or a container keeps its shape; a call compares it with what it reads or writes.
 //
 // A port keeps its running values of the current tile (`reg`: one per row that the calling thread owns) in itself: the
 // backend gives each thread a copy of the program, resets these values when a tile begins and writes them when it ends.

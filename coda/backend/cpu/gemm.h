@@ -94,7 +94,7 @@ GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n,
 /// Results are bitwise the same for any number of threads. The last, smaller tile, up to 512 rows, fewer than 32 tiles,
 /// or (layout tn) an M on the other side of 2 N may take another of oneDNN's kernels, so a row's last bits may depend
 /// on M, never on what the other rows hold. Throws Error(invalid_argument) if a size is below 0 or they do not fit each
-/// other, if a view or container that a port was made of has another shape, if rows of an operand, or of a matrix that
+/// other, if a view (or array or container) of a port has another shape, if rows of an operand, or of a matrix that
 /// a port reads or writes, do not fit its pitch, and if an operand is null; Error(device_error) if memory runs out.
 /// They name `op`. A port's bare pointer is taken as it is (the checked calls of coda/ops take none). Outputs must not
 /// overlap inputs that other tiles still read: a residual may be overwritten in place, an operand of the product may
