@@ -289,7 +289,7 @@ struct IndexVector {
   IndexVector() = default;
   /// Of what Elements of int32 or of int64 are made of.
   template <detail::MakesIndices From>
-  IndexVector(From&& from) {
+  IndexVector(From&& from) {  // NOLINT(bugprone-forwarding-reference-overload): From is never one itself
     const auto elements = detail::indices_of(from);
     data = elements.data, wide = sizeof(*elements.data) == sizeof(std::int64_t), size = elements.size;
   }
