@@ -5,13 +5,10 @@
 #include <string_view>
 #include <utility>
 
-#include "coda/torch/stream.h"
+#include "coda/torch/tensor.h"
 
 namespace coda::pytorch {
 namespace {
-
-/// Where an empty tensor points: null would mean that it is absent.
-alignas(64) char nothing[64];
 
 std::optional<coda_dtype> dtype_of(std::int32_t torch_dtype) {
   static const std::array<std::pair<std::int32_t, coda_dtype>, 6> known = {{

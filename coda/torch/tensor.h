@@ -1,6 +1,8 @@
 // Tensors of PyTorch's stable ABI as views, for operators of one's own: see examples/pytorch_program.
 #pragma once
 
+#include <dlfcn.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/tensor.h>
 
@@ -11,11 +13,29 @@
 
 #include "coda/core/error.h"
 #include "coda/core/tensor.h"
-#include "coda/torch/stream.h"
 
 namespace coda::pytorch {
 
 using torch::stable::Tensor;
+
+/// Where an empty tensor points: null would mean that it is absent.
+alignas(64) inline char nothing[64];
+
+/// The current stream of a GPU, a cudaStream_t. PyTorch without CUDA lacks the function's library, so that it is looked
+/// up where it is called. Throws Error(unsupported) if this PyTorch does not tell.
+inline void* current_stream(std::int32_t device) {
+  using Function = AOTITorchError (*)(std::int32_t, void**);
+  static const auto function = [] {
+    void* const library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    return library ? reinterpret_cast<Function>(dlsym(library, "aoti_torch_get_current_cuda_stream")) : nullptr;
+  }();
+  void* stream = nullptr;
+  if (!function || function(device, &stream) != AOTI_TORCH_SUCCESS) {
+    throw Error(Status::unsupported,
+                "coda: expected a PyTorch that tells the current stream of cuda:" + std::to_string(device));
+  }
+  return stream;
+}
 
 template <class T>
 constexpr torch::headeronly::ScalarType scalar_type() {
@@ -43,8 +63,6 @@ void check_tensor(const char* name, const Tensor& tensor, std::int64_t dimension
     fail(name, "elements that follow each other", "a stride of " + std::to_string(tensor.stride(dimensions - 1)));
   }
 }
-/// Where an empty tensor points: null would mean that it is absent.
-alignas(64) inline char nothing[64];
 template <class T>
 T* data_of(const Tensor& tensor) {
   if (tensor.numel() == 0) return reinterpret_cast<T*>(nothing);

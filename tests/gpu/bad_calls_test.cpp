@@ -5,6 +5,7 @@
 
 #include "tests/gpu/device.h"
 #include "tests/gpu/run.h"
+#include "tests/support/error_of.h"
 
 namespace coda::test::gpu {
 namespace {
@@ -53,15 +54,6 @@ std::vector<Named> spoils_of(const Problem& problem, Id id, const Image& image) 
   return all;
 }
 
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST_F(BadCalls, AreNamedAndLaunchNothingAndTheNextCallWorks) {
   const Stream stream;
   int count = 0, named = 0, launched = 0, good_after = 0;
@@ -82,7 +74,7 @@ TEST_F(BadCalls, AreNamedAndLaunchNothingAndTheNextCallWorks) {
         run.reset(stream.get());
         run.fetch(stream.get());
         const auto before = run.bytes();
-        const std::string text = message_of([&] { run.call(stream.get(), &bad.spoil); });
+        const std::string text = error_of([&] { run.call(stream.get(), &bad.spoil); });
         const bool complete = text.find(": expected") != std::string::npos && text.find("got ") != std::string::npos;
         EXPECT_TRUE(complete) << text;
         named += complete;
@@ -114,7 +106,7 @@ TEST_F(BadCalls, OfTheApplicationAreNotTakenForTheNextCalls) {
       Execution run(draw(program, 0, options, shape), route);
       run.reset(nullptr);
       leave_an_error();
-      EXPECT_EQ(message_of([&] { run.call(nullptr); }), "no error");
+      EXPECT_EQ(error_of([&] { run.call(nullptr); }), "");
       forget_errors();
       sm90::synchronize();
     }
@@ -142,12 +134,12 @@ class Plain : public BadCalls {
 
 TEST_F(Plain, TypesThatHopperDoesNotMultiplyAreRefused) {
   for (const DType t : {DType::fp32, DType::fp64}) {
-    const std::string text = message_of([&] { ops::gemm(call(t)); });
+    const std::string text = error_of([&] { ops::gemm(call(t)); });
     EXPECT_NE(text.find("gemm"), std::string::npos) << text;
     EXPECT_NE(text.find(name_of(t)), std::string::npos) << text;
     EXPECT_NE(text.find("sm90"), std::string::npos) << text;
   }
-  EXPECT_EQ(message_of([&] { ops::gemm(call(DType::bf16)); }), "no error");
+  EXPECT_EQ(error_of([&] { ops::gemm(call(DType::bf16)); }), "");
   sm90::synchronize();
 }
 
@@ -181,7 +173,7 @@ TEST_F(Plain, TypesThatHopperDoesNotMultiplyAreRefusedBeforeTheLossEnqueuesAnyth
     };
     for (const auto& [name, bad] : calls) {
       std::string text;
-      EXPECT_EQ(nodes_enqueued(stream, [&] { text = message_of(bad); }), 0) << name;
+      EXPECT_EQ(nodes_enqueued(stream, [&] { text = error_of(bad); }), 0) << name;
       EXPECT_EQ(text.rfind(std::string(name) + ": on.backend: expected cpu for " + name_of(t), 0), 0u) << text;
     }
   }
@@ -190,14 +182,13 @@ TEST_F(Plain, TypesThatHopperDoesNotMultiplyAreRefusedBeforeTheLossEnqueuesAnyth
 TEST_F(Plain, LayoutsAndBackendsThatAreNoneAreRefused) {
   ops::Gemm bad = call(DType::bf16);
   bad.layout = static_cast<Layout>(7);
-  EXPECT_EQ(message_of([&] { ops::gemm(bad); }).rfind("gemm: layout: expected nt, nn or tn, got 7", 0), 0u);
+  EXPECT_EQ(error_of([&] { ops::gemm(bad); }).rfind("gemm: layout: expected nt, nn or tn, got 7", 0), 0u);
   bad = call(DType::bf16);
   bad.on.backend = static_cast<ops::Backend>(9);
-  EXPECT_EQ(message_of([&] { ops::gemm(bad); }).rfind("gemm: on.backend: expected cpu or sm90, got 9", 0), 0u);
+  EXPECT_EQ(error_of([&] { ops::gemm(bad); }).rfind("gemm: on.backend: expected cpu or sm90, got 9", 0), 0u);
   bad = call(DType::bf16);
   bad.a.data = nullptr;
-  EXPECT_EQ(message_of([&] { ops::gemm(bad); }).rfind("gemm: a: expected a matrix (64, 64), got a null pointer", 0),
-            0u);
+  EXPECT_EQ(error_of([&] { ops::gemm(bad); }).rfind("gemm: a: expected a matrix (64, 64), got a null pointer", 0), 0u);
 }
 
 /// The rotary table is read in pairs of fp32.
@@ -208,7 +199,7 @@ TEST_F(Plain, AMisalignedRotaryTableIsRefused) {
                         .dz = matrix(out_, DType::bf16),
                         .on = {ops::Backend::sm90, nullptr}};
   bad.heads.table = Matrix(static_cast<std::byte*>(a_.data()) + 8196, DType::fp32, kSize, kSize);
-  const std::string text = message_of([&] { ops::rope_backward(bad); });
+  const std::string text = error_of([&] { ops::rope_backward(bad); });
   EXPECT_EQ(text.rfind("rope_backward: heads.table: expected", 0), 0u) << text;
 }
 
@@ -216,8 +207,8 @@ TEST_F(Plain, PointersOfTheHostAreRefused) {
   const std::vector<bf16> host(kSize * kSize);
   ops::Gemm bad = call(DType::bf16);
   bad.a = ConstMatrix(host.data(), DType::bf16, kSize, kSize);
-  EXPECT_EQ(message_of([&] { ops::gemm(bad); }), "gemm: a: expected memory of the device, got host memory");
-  EXPECT_EQ(message_of([&] { ops::gemm(call(DType::bf16)); }), "no error");
+  EXPECT_EQ(error_of([&] { ops::gemm(bad); }), "gemm: a: expected memory of the device, got host memory");
+  EXPECT_EQ(error_of([&] { ops::gemm(call(DType::bf16)); }), "");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "tests/gpu/device.h"
 #include "tests/gpu/on_device.h"
 #include "tests/support/accuracy.h"
+#include "tests/support/error_of.h"
 #include "tests/support/random.h"
 
 namespace coda::test {
@@ -57,16 +58,6 @@ TEST_F(HalfWidthPorts, OfAProgramAreReadAndWrittenInBothWays) {
     expect_halves<bf16>(placed);
     expect_halves<float>(placed);
   }
-}
-
-template <class F>
-std::string error_of(const F& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 TEST_F(HalfWidthPorts, OfAnotherShapeAreNamedAndNothingIsWritten) {

@@ -35,7 +35,12 @@ OF_C = "coda/c/call.h"
 SCHEDULE = "coda/backend/sm90/schedule.h"
 SAMPLE = "coda/nn/sample.cpp"
 
-functions, simd, program = "epilogue_functions_test", "epilogue_simd_test", "epilogue_program_test"
+functions, simd, program, checks = (
+    "epilogue_functions_test",
+    "epilogue_simd_test",
+    "epilogue_program_test",
+    "epilogue_checks_test",
+)
 tile = "cpu_tile_test"
 of_c = "c/layer.cpp c_calls_test"
 loop = "backend/cpu/gemm.cpp programs_linear_test"
@@ -139,27 +144,27 @@ FAULTS = [
     ),
     (PORTS, "return abs(x);", "return x;", program),
     (PORTS, "if (!data) return m;", "if (!data) return 0;", rope),
-    (PORTS, 'pitch(detail::like_each_other("MomentsN", mean_, m2_).pitch)', "pitch(0)", program),
-    (PORTS, "second.pitch != first.pitch", "false", program),
-    (PORTS, "first.rows != second.rows ||", "", program),
-    (PORTS, "|| first.cols != second.cols", "", program),
-    (PORTS, "wide = sizeof(*elements.data) == sizeof(std::int64_t)", "wide = true", program),
-    (PORTS, "size(v.data ? v.size : kUnknownSize)", "size(v.size)", program),
-    (PORTS, "size(static_cast<std::int64_t>(std::size(c)))", "size(kUnknownSize)", program),
-    (PORTS, "size(static_cast<std::int64_t>(s.size()))", "size(kUnknownSize)", program),
-    (PORTS, "data(e.data), size(e.size)", "data(e.data)", program),
-    (PROGRAM, 'f("ReduceN", PortMatrix{p.data, e.m, e.tiles_n,', 'f("ReduceN", PortMatrix{p.data, e.m, 1,', program),
-    (PROGRAM, 'f("ReduceM", PortMatrix{p.data, e.tiles_m,', 'f("ReduceM", PortMatrix{p.data, 1,', program),
-    (PROGRAM, "port.width == Width::Half && port.data &&", "port.width == Width::Half &&", program),
-    (PROGRAM, "&& extents.n % 2 != 0", "&& false", program),
-    (PROGRAM, "view.rows != x.rows ||", "", program),
-    (PROGRAM, "|| view.cols != x.cols", "", program),
-    (PROGRAM, "x.rows > 1 && x.pitch < x.cols", "x.rows > 1 && x.pitch < x.cols / 2", program),
-    (PROGRAM, "if (!x.data) return;", "", program),
-    (PROGRAM, "size != kUnknownSize && size != expected", "size != kUnknownSize && size < expected", program),
-    (PROGRAM, 'f("RowVector", p.data, e.columns(W))', 'f("RowVector", p.data, e.n)', program),
-    (PROGRAM, "p.index, e.m);\n}\ntemplate <class F>", "p.index, e.n);\n}\ntemplate <class F>", program),
-    (PROGRAM, "port.head_dim % 2 != 0", "false", program),
+    (PORTS, 'pitch(detail::like_each_other("MomentsN", mean_, m2_).pitch)', "pitch(0)", checks),
+    (PORTS, "second.pitch != first.pitch", "false", checks),
+    (PORTS, "first.rows != second.rows ||", "", checks),
+    (PORTS, "|| first.cols != second.cols", "", checks),
+    (PORTS, "wide = sizeof(*elements.data) == sizeof(std::int64_t)", "wide = true", checks),
+    (PORTS, "size(v.data ? v.size : kUnknownSize)", "size(v.size)", checks),
+    (PORTS, "size(static_cast<std::int64_t>(std::size(c)))", "size(kUnknownSize)", checks),
+    (PORTS, "size(static_cast<std::int64_t>(s.size()))", "size(kUnknownSize)", checks),
+    (PORTS, "data(e.data), size(e.size)", "data(e.data)", checks),
+    (PROGRAM, 'f("ReduceN", PortMatrix{p.data, e.m, e.tiles_n,', 'f("ReduceN", PortMatrix{p.data, e.m, 1,', checks),
+    (PROGRAM, 'f("ReduceM", PortMatrix{p.data, e.tiles_m,', 'f("ReduceM", PortMatrix{p.data, 1,', checks),
+    (PROGRAM, "port.width == Width::Half && port.data &&", "port.width == Width::Half &&", checks),
+    (PROGRAM, "&& extents.n % 2 != 0", "&& false", checks),
+    (PROGRAM, "view.rows != x.rows ||", "", checks),
+    (PROGRAM, "|| view.cols != x.cols", "", checks),
+    (PROGRAM, "x.rows > 1 && x.pitch < x.cols", "x.rows > 1 && x.pitch < x.cols / 2", checks),
+    (PROGRAM, "if (!x.data) return;", "", checks),
+    (PROGRAM, "size != kUnknownSize && size != expected", "size != kUnknownSize && size < expected", checks),
+    (PROGRAM, 'f("RowVector", p.data, e.columns(W))', 'f("RowVector", p.data, e.n)', checks),
+    (PROGRAM, "p.index, e.m);\n}\ntemplate <class F>", "p.index, e.n);\n}\ntemplate <class F>", checks),
+    (PROGRAM, "port.head_dim % 2 != 0", "false", checks),
     # ---- the CPU's tile: masks, widths, rows, reductions
     (
         TILE,
@@ -205,9 +210,9 @@ FAULTS = [
     (TILE, "scalar s = lse_sum_ * exp(lse_max_ - shift);", "scalar s = lse_sum_;", tile),
     (TILE, "const scalar s = lse_sum_ * exp(lse_max_ - lse_shift(scalar(m)));", "const scalar s = lse_sum_;", tile),
     (PORTS, "infinity()) <= abs(max)", "infinity()) < abs(max)", "ops/loss.cpp programs_extremes_test"),
-    ("coda/epilogue/program.h", "columns > 0 && columns % port.head_dim != 0", "columns < 0", program),
-    ("coda/epilogue/program.h", "p.data, p.rows, e.n, p.pitch}", "p.data, 1, e.n, p.pitch}", program),
-    ("coda/epilogue/program.h", "!p.mean == !p.m2 ?", "p.mean || p.m2 || !p.mean ?", program),
+    ("coda/epilogue/program.h", "columns > 0 && columns % port.head_dim != 0", "columns < 0", checks),
+    ("coda/epilogue/program.h", "p.data, p.rows, e.n, p.pitch}", "p.data, 1, e.n, p.pitch}", checks),
+    ("coda/epilogue/program.h", "!p.mean == !p.m2 ?", "p.mean || p.m2 || !p.mean ?", checks),
     (
         "coda/epilogue/adamw.h",
         "rest2(static_cast<Real>(1 - beta2_))",

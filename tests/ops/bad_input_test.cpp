@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "tests/ops/bad_calls.h"
+#include "tests/support/error_of.h"
 
 namespace coda::test {
 namespace {
@@ -270,14 +271,9 @@ TEST(Input, OfAWeightForHeadsThatAreNotThereMustFitAllTheSame) {
   auto call = product_call<ops::GemmNormQkNormRope>(c);
   call.heads = heads(c), call.heads.q = 0, call.heads.k = 3;
   call.out = c.out("out", 4, 8), call.k_weight = right;
-  const auto message = [&](const ConstVector& q_weight) -> std::string {
+  const auto message = [&](const ConstVector& q_weight) {
     call.q_weight = q_weight;
-    try {
-      ops::gemm_norm_qknorm_rope(call);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
+    return error_of([&] { ops::gemm_norm_qknorm_rope(call); });
   };
   EXPECT_EQ(message({}), "");
   EXPECT_EQ(message(right), "");

@@ -8,6 +8,7 @@
 #include "coda/backend/cpu/gemm.h"
 #include "coda/programs/gemm.h"
 #include "tests/programs/harness.h"
+#include "tests/support/error_of.h"
 #include "tests/support/full_memory.h"
 
 namespace coda::test {
@@ -297,8 +298,8 @@ TEST(LinearCrossEntropyBackward, NamesMemoryThatIsNotThere) {
   constexpr std::int64_t kM = std::int64_t{1} << 20;
   const std::vector<std::int32_t> target(kM);
   const std::vector<float> lse(kM), dloss(kM);
-  const auto error = [&](std::int64_t vocabulary) -> std::string {
-    try {
+  const auto error = [&](std::int64_t vocabulary) {
+    return error_of([&] {
       ops::linear_cross_entropy_backward({.a = {nullptr, DType::bf16, kM, 0},
                                           .weight = {nullptr, DType::bf16, vocabulary, 0},
                                           .target = VectorOf<const std::int32_t>(target.data(), kM),
@@ -306,10 +307,7 @@ TEST(LinearCrossEntropyBackward, NamesMemoryThatIsNotThere) {
                                           .dloss = VectorOf<const float>(dloss.data(), kM),
                                           .chunk = vocabulary,
                                           .da = {nullptr, DType::bf16, kM, 0}});
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "none";
+    });
   };
   EXPECT_EQ(error(std::int64_t{1} << 36),
             "linear_cross_entropy_backward: workspace: expected 144115188075855872 bytes of memory, got none");
