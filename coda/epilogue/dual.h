@@ -193,6 +193,15 @@ CODA_FN auto exp(Dual<S, Dx, Dy> x) {
   return detail::chain(x, e, e);
 }
 template <class S, class Dx, class Dy>
+CODA_FN auto log(Dual<S, Dx, Dy> x) {
+  return detail::chain(x, log(x.value), reciprocal(x.value));
+}
+template <class S, class Dx, class Dy>
+CODA_FN auto softplus(Dual<S, Dx, Dy> x) {
+  const Softplus<S> s = softplus_and_slope(x.value);
+  return detail::chain(x, s.value, s.slope);
+}
+template <class S, class Dx, class Dy>
 CODA_FN auto reciprocal(Dual<S, Dx, Dy> x) {
   const S r = reciprocal(x.value);
   return detail::chain(x, r, -(r * r));
@@ -201,6 +210,12 @@ template <class S, class Dx, class Dy>
 CODA_FN auto rsqrt(Dual<S, Dx, Dy> x) {
   const S r = rsqrt(x.value);
   return detail::chain(x, r, S(-0.5) * (r * r * r));
+}
+/// At 0 the slope is infinite.
+template <class S, class Dx, class Dy>
+CODA_FN auto sqrt(Dual<S, Dx, Dy> x) {
+  const S s = sqrt(x.value);
+  return detail::chain(x, s, S(0.5) * reciprocal(s));
 }
 /// At 0 the slope is 0.
 template <class S, class Dx, class Dy>

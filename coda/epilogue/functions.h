@@ -1,8 +1,8 @@
 // Activations, each written once on a generic scalar: float or a vector of lanes in the forward, a Dual in the
 // backward. One of your own is a struct like these: arguments of any type (those of a pair may differ), result `auto`,
-// constants `base_t<S>(0.5)`, made of + - * /, exp, tanh, sigmoid, erf, normal_cdf, relu, abs, square, reciprocal and
-// rsqrt of this namespace, and of at_most(x, c) and at_least(x, c), the smaller and the larger one of x and a constant.
-// It has no branches.
+// constants `base_t<S>(0.5)`, made of + - * /, exp, log, tanh, sigmoid, softplus, erf, normal_cdf, relu, abs, square,
+// sqrt, rsqrt and reciprocal of this namespace, and of at_most(x, c) and at_least(x, c), the smaller and the larger one
+// of x and a constant. It has no branches.
 #pragma once
 
 #include "coda/epilogue/dual.h"

@@ -2,7 +2,9 @@
 // Simd vectors of them. `dual.h` adds their derivatives. Everything is branch-free, so that a vector costs one pass.
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -72,6 +74,17 @@ CODA_FN S rsqrt(S x) {
   return S(1) / std::sqrt(x);
 }
 template <Scalar S>
+CODA_FN S sqrt(S x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<S, float>) {
+    float y;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));  // at most 1 unit in the last place off
+    return y;
+  }
+#endif
+  return std::sqrt(x);
+}
+template <Scalar S>
 CODA_FN S abs(S x) {
   return std::fabs(x);
 }
@@ -109,6 +122,81 @@ CODA_FN Normal<S> normal(S x) {
     return detail::normal(x);
   } else {
     return {S(0.5) * std::erfc(x * S(-detail::kInvSqrt2)), S(detail::kInvSqrt2Pi) * exp(S(-0.5) * (x * x))};
+  }
+}
+
+/// log(1 + exp(x)), and its slope: sigmoid(x).
+template <class S>
+struct Softplus {
+  S value, slope;
+};
+namespace detail {
+
+/// x = mantissa 2^exponent, mantissa from sqrt(1/2) to sqrt(2), of a positive normal number.
+template <class V>
+struct Split {
+  V mantissa, exponent;
+};
+inline constexpr std::int32_t kSqrtHalf = 0x3f3504f3;  // its bits
+CODA_FN Split<float> split(float x) {
+  const auto bits = std::bit_cast<std::int32_t>(x), exponent = (bits - kSqrtHalf) >> 23;
+  return {std::bit_cast<float>(bits - (exponent << 23)), static_cast<float>(exponent)};
+}
+#if !defined(__CUDACC__)
+template <int N>
+CODA_FN Split<Simd<float, N>> split(Simd<float, N> x) {
+  using Native = typename Simd<float, N>::Native;
+  const auto bits = std::bit_cast<typename Simd<float, N>::Mask>(x.v), exponent = (bits - kSqrtHalf) >> 23;
+  return {std::bit_cast<Native>(bits - (exponent << 23)), __builtin_convertvector(exponent, Native)};
+}
+#endif
+
+/// log((1 + s) / (1 - s)) = 2 (s + s^3 / 3 + s^5 / 5 + ...) for |s| <= 1/3, in float; relative error below 2e-7.
+template <class V>
+CODA_FN V log_of_ratio(V s) {
+  const V z = s * s, twice = s + s;
+  V p = V(0.1401223f);
+  p = p * z + V(0.13999571f);
+  p = p * z + V(0.2001085f);
+  p = p * z + V(0.33333206f);
+  return twice + twice * (z * p);
+}
+
+/// In float. Relative error below 3e-7, near 1, too.
+template <class V>
+CODA_FN V log(V x) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto subnormal = x < V(std::numeric_limits<float>::min());
+  const auto [m, exponent] = split(select(subnormal, x * V(0x1p24f), x));
+  const V e = select(subnormal, exponent - V(24.f), exponent);
+  const V r = e * V(0.69314718f) + log_of_ratio((m - V(1.f)) * reciprocal(m + V(1.f)));
+  const V not_positive = select(x < V(0.f), V(std::numeric_limits<float>::quiet_NaN()), V(-kInfinity));
+  return select(x <= V(0.f), not_positive, select(x < V(kInfinity), r, x));
+}
+
+/// In float. Relative error below 4e-7; on a GPU, where exp's grows with |x|, that times 1 + |x| / 4 for negative x.
+template <class V>
+CODA_FN Softplus<V> softplus(V x) {
+  // exp of what is at most 0, so that nothing overflows; log(1 + e) = log((1 + s) / (1 - s)) of s = e / (2 + e).
+  const V e = exp(-abs(x)), s = e * reciprocal(e + V(2.f));
+  return {select(x <= V(0.f), V(0.f), x) + log_of_ratio(s), select(x < V(0.f), e, V(1.f)) * reciprocal(e + V(1.f))};
+}
+
+}  // namespace detail
+template <Scalar S>
+CODA_FN S log(S x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<S, float>) return detail::log(x);
+#endif
+  return std::log(x);
+}
+template <Scalar S>
+CODA_FN Softplus<S> softplus_and_slope(S x) {
+  if constexpr (std::is_same_v<S, float>) {
+    return detail::softplus(x);
+  } else {
+    const S e = exp(-abs(x));
+    return {select(x <= S(0), S(0), x) + std::log1p(e), select(x < S(0), e, S(1)) / (S(1) + e)};
   }
 }
 
@@ -276,6 +364,19 @@ CODA_FN Simd<T, N> rsqrt(Simd<T, N> x) {
   return detail::per_lane(x, [](T v) { return T(1) / std::sqrt(v); });
 }
 template <int N>
+CODA_FN Simd<float, N> log(Simd<float, N> x) {
+  return detail::log(x);
+}
+template <int N>
+CODA_FN Softplus<Simd<float, N>> softplus_and_slope(Simd<float, N> x) {
+  return detail::softplus(x);
+}
+
+template <class T, int N>
+CODA_FN Simd<T, N> sqrt(Simd<T, N> x) {
+  return detail::per_lane(x, [](T v) { return std::sqrt(v); });
+}
+template <int N>
 CODA_FN Simd<double, N> exp(Simd<double, N> x) {
   return detail::per_lane(x, [](double v) { return std::exp(v); });
 }
@@ -293,6 +394,15 @@ CODA_FN Normal<Simd<double, N>> normal(Simd<double, N> x) {
           detail::per_lane(x, [](double v) { return normal(v).pdf; })};
 }
 template <int N>
+CODA_FN Simd<double, N> log(Simd<double, N> x) {
+  return detail::per_lane(x, [](double v) { return std::log(v); });
+}
+template <int N>
+CODA_FN Softplus<Simd<double, N>> softplus_and_slope(Simd<double, N> x) {
+  return {detail::per_lane(x, [](double v) { return softplus_and_slope(v).value; }),
+          detail::per_lane(x, [](double v) { return softplus_and_slope(v).slope; })};
+}
+template <int N>
 CODA_FN Simd<double, N> abs(Simd<double, N> x) {
   return detail::per_lane(x, [](double v) { return std::abs(v); });
 }
@@ -308,6 +418,11 @@ CODA_FN auto sigmoid(S x) {
 template <class S>
 CODA_FN S normal_cdf(S x) {
   return normal(x).cdf;
+}
+/// log(1 + exp(x)), which no x makes overflow.
+template <class S>
+CODA_FN S softplus(S x) {
+  return softplus_and_slope(x).value;
 }
 /// max(x, 0), NaN stays NaN.
 template <class S>

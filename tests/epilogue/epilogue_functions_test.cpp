@@ -82,7 +82,8 @@ struct Everything {
     const auto root = rsqrt(x * x + C(1)), ratio = (C(2) - x) / (C(3) + x * root),
                share = x / C(7) - C(5) / (x * x + C(2));
     return exp(tanh(x) * C(0.5)) * sigmoid(x) + erf(x) * x - relu(x * x - C(1)) + normal_cdf(x) + ratio * share +
-           C(0.3) * abs(x - C(0.7)) * reciprocal(C(2) + abs(-x));
+           C(0.3) * abs(x - C(0.7)) * reciprocal(C(2) + abs(-x)) + log(C(4) + x) * softplus(x * C(2)) +
+           sqrt(x * x + C(3));
   }
 };
 TEST(Derivative, OfAFunctionOfAUserIsExact) {
@@ -92,6 +93,30 @@ TEST(Derivative, OfAFunctionOfAUserIsExact) {
     const double numeric = (8 * (f(x + h) - f(x - h)) - (f(x + 2 * h) - f(x - 2 * h))) / (12 * h);
     EXPECT_NEAR(differentiate(f, x).dx, numeric, 1e-9) << "x = " << x;
   }
+}
+
+TEST(Derivative, OfSoftplusIsItsSigmoidWhereverItIs) {
+  const auto mish = [](auto x) { return x * tanh(softplus(x)); };
+  for (const double x : {-700., -40., -3., -1e-9, 0., 1e-9, 2.5, 40., 800.}) {
+    const double sigmoid_of_x = x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
+    const double value = x < 0 ? std::log1p(std::exp(x)) : x + std::log1p(std::exp(-x)), t = std::tanh(value);
+    const auto plus = differentiate([](auto z) { return softplus(z); }, x), m = differentiate(mish, x);
+    EXPECT_NEAR(plus.value / value, 1, 1e-14) << x;
+    EXPECT_NEAR(plus.dx / sigmoid_of_x, 1, 1e-14) << x;
+    EXPECT_NEAR(m.value, x * t, 1e-14 * std::abs(x)) << x;
+    EXPECT_NEAR(m.dx, t + x * (1 - t * t) * sigmoid_of_x, 1e-13) << x;
+  }
+  EXPECT_EQ(softplus(kInf), kInf);
+  EXPECT_EQ(softplus(-kInf), 0);
+  EXPECT_TRUE(std::isnan(softplus(std::nan(""))));
+  EXPECT_TRUE(std::isnan(differentiate([](auto z) { return softplus(z); }, std::nan("")).dx));
+}
+
+TEST(Derivative, OfARootIsInfiniteAtZero) {
+  const auto root = [](auto x) { return sqrt(x); };
+  EXPECT_EQ(differentiate(root, 4.0).value, 2);
+  EXPECT_EQ(differentiate(root, 4.0).dx, 0.25);
+  EXPECT_EQ(differentiate(root, 0.0).dx, kInf);
 }
 
 /// Whether a derivative is 0 or 1 is known to the compiler, so no instruction is spent on it.

@@ -61,6 +61,20 @@ TEST(SimdMath, IsWithinAFewUnitsInTheLastPlaceOfLibm) {
   EXPECT_LT(worst_ulp(-4.f, -1.f, 997, f_cdf, exact_cdf), 24);
   EXPECT_LT(worst_ulp(-12.f, -4.f, 997, f_cdf, exact_cdf), 250);  // as it falls to 0
   EXPECT_LT(worst_ulp(-4.f, 4.f, 997, f_pdf, exact_pdf), 12);
+  const auto f_log = [](V x) { return log(x); };
+  const auto f_softplus = [](V x) { return softplus(x); };
+  const auto f_slope = [](V x) { return softplus_and_slope(x).slope; };
+  const auto exact_log = [](double x) { return std::log(x); };
+  const auto exact_softplus = [](double x) { return std::max(x, 0.) + std::log1p(std::exp(-std::abs(x))); };
+  EXPECT_LT(worst_ulp(1e-45f, 1e-37f, 9973, f_log, exact_log), 4);  // subnormal ones, too
+  EXPECT_LT(worst_ulp(1e-37f, 0.5f, 9973, f_log, exact_log), 4);
+  EXPECT_LT(worst_ulp(0.5f, 2.f, 997, f_log, exact_log), 4);
+  EXPECT_LT(worst_ulp(2.f, 3.4e38f, 9973, f_log, exact_log), 4);
+  EXPECT_LT(worst_ulp(-1.f, 100.f, 997, f_softplus, exact_softplus), 4);
+  EXPECT_LT(worst_ulp(-68.f, -1.f, 997, f_softplus, exact_softplus), 12);  // as it falls to 0
+  EXPECT_LT(worst_ulp(-8.f, 100.f, 997, f_slope, exact_sigmoid), 4);
+  EXPECT_LT(worst_ulp(-68.f, -8.f, 997, f_slope, exact_sigmoid), 12);
+  EXPECT_LE(worst_ulp(1e-30f, 3e38f, 9973, [](V x) { return sqrt(x); }, [](double x) { return std::sqrt(x); }), 0.5);
 }
 
 TEST(Normal, FallsToZeroWithItsRelativeAccuracyOnScalars) {
@@ -94,7 +108,21 @@ TEST(SimdMath, HandlesInfinitiesNanZerosAndTheEndsOfTheRange) {
     EXPECT_TRUE(std::isnan(lane0(normal(V(x)).cdf)));
     EXPECT_TRUE(std::isnan(lane0(normal(V(x)).pdf)));
     EXPECT_TRUE(std::isnan(lane0(relu(V(x)))));
+    EXPECT_TRUE(std::isnan(lane0(log(V(x)))));
+    EXPECT_TRUE(std::isnan(lane0(softplus(V(x)))));
+    EXPECT_TRUE(std::isnan(lane0(softplus_and_slope(V(x)).slope)));
   }
+  EXPECT_EQ(lane0(log(V(inf))), inf);
+  EXPECT_EQ(lane0(log(V(1.f))), 0.f);
+  for (const float zero : {0.f, -0.f}) EXPECT_EQ(lane0(log(V(zero))), -inf);
+  for (const float negative : {-1e-45f, -1.f, -inf}) EXPECT_TRUE(std::isnan(lane0(log(V(negative))))) << negative;
+  EXPECT_EQ(lane0(softplus(V(inf))), inf);
+  EXPECT_EQ(lane0(softplus(V(-inf))), 0.f);
+  EXPECT_EQ(lane0(softplus(V(3e38f))), 3e38f);
+  EXPECT_EQ(lane0(softplus_and_slope(V(inf)).slope), 1.f);
+  EXPECT_EQ(lane0(softplus_and_slope(V(-inf)).slope), 0.f);
+  EXPECT_EQ(lane0(sqrt(V(0.f))), 0.f);
+  EXPECT_EQ(lane0(sqrt(V(inf))), inf);
   EXPECT_EQ(lane0(exp(V(inf))), inf);
   EXPECT_EQ(lane0(exp(V(-inf))), 0.f);
   EXPECT_EQ(lane0(exp(V(0.f))), 1.f);
@@ -137,16 +165,22 @@ TEST(SimdMath, WorksOnEachLaneByItself) {
   double y[nd];
   for (int l = 0; l < n; ++l) x[l] = static_cast<float>(l + 1);
   for (int l = 0; l < nd; ++l) y[l] = 0.25 * (l + 1);
-  const V root = rsqrt(V::load(x)), power = exp(V::load(x));
+  const V root = rsqrt(V::load(x)), power = exp(V::load(x)), logarithm = log(V::load(x)), plus = softplus(V::load(x));
   for (int l = 0; l < n; ++l) {
     EXPECT_NEAR(static_cast<double>(root[l]), 1 / std::sqrt(l + 1.0), 1e-7);
     EXPECT_NEAR(static_cast<double>(power[l]) / std::exp(l + 1.0), 1, 1e-6);
+    EXPECT_NEAR(static_cast<double>(logarithm[l]), std::log(l + 1.0), 1e-6);
+    EXPECT_NEAR(static_cast<double>(plus[l]), std::log1p(std::exp(l + 1.0)), 1e-5);
   }
   const auto d = Simd<double, nd>::load(y);
   for (int l = 0; l < nd; ++l) {
     EXPECT_DOUBLE_EQ(exp(d)[l], std::exp(y[l]));
     EXPECT_DOUBLE_EQ(tanh(d)[l], std::tanh(y[l]));
     EXPECT_DOUBLE_EQ(erf(d)[l], std::erf(y[l]));
+    EXPECT_DOUBLE_EQ(log(d)[l], std::log(y[l]));
+    EXPECT_DOUBLE_EQ(sqrt(d)[l], std::sqrt(y[l]));
+    EXPECT_DOUBLE_EQ(softplus(d)[l], std::log1p(std::exp(y[l])));
+    EXPECT_DOUBLE_EQ(softplus_and_slope(d).slope[l], 1 / (1 + std::exp(-y[l])));
   }
 }
 

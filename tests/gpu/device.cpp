@@ -8,6 +8,7 @@
 #include "coda/backend/sm90/workspace.h"
 #include "coda/core/error.h"
 #include "tests/gpu/compare.h"
+#include "tests/gpu/functions.h"
 
 #if defined(CODA_TEST_CUDA)
 #include <cuda.h>
@@ -217,6 +218,7 @@ void copy_to_host(void*, const void*, std::size_t, void*) { refuse(); }
 void copy_rows_to_host(void*, const void*, std::size_t, std::size_t, std::size_t, void*) { refuse(); }
 void copy_on_device(void*, const void*, std::size_t, void*) { refuse(); }
 void compare_and_restore(void*, const void*, const void*, std::size_t, std::uint64_t*, void*) { refuse(); }
+void evaluate(Function, const float*, float*, float*, std::int64_t, void*) { refuse(); }
 Graph::Graph(const Stream&, const std::function<void()>&, Capture) { refuse(); }
 Graph::~Graph() = default;
 void Graph::launch(const Stream&) const { refuse(); }
