@@ -1,7 +1,9 @@
 // Ports: the typed members of a program, one for each resource that it reads or writes. A port here is only a
 // description (pointer, pitch, options); what loading or storing through it means is written once in each backend.
 //
-// A port made of a view, an array or a container keeps its shape; a call compares it with what it reads or writes.
+// A port made of a view, an array or a container keeps its shape; a call compares it with what it reads or writes. No
+// output may share memory with another port or an operand, but that a TileStore may write what a TileLoad of the same
+// view has read.
 //
 // A port keeps its running values of the current tile (`reg`: one per row that the calling thread owns) in itself: the
 // backend gives each thread a copy of the program, resets these values when a tile begins and writes them when it ends.
@@ -76,7 +78,7 @@ struct Elements {
   static_assert(is_real<T>, "coda: the element type of a " port " is bf16, fp16, float or double")
 
 /// A value for each row m, broadcast along n. Absent (null): loads as `otherwise`. `ColVector<T>` may be stored to as
-/// well: it takes the fragment's value at column 0 of the matrix.
+/// well, and so has memory that no other port has: it takes the fragment's value at column 0 of the matrix.
 template <class T>
 struct ColVector {
   CODA_PORT_TYPE(T, "ColVector");

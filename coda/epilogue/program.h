@@ -2,9 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <span>
 #include <string>
 
 #include "coda/core/error.h"
+#include "coda/core/footprint.h"
 #include "coda/epilogue/ports.h"
 
 namespace coda {
@@ -180,10 +185,14 @@ struct Extents {
 
 namespace detail {
 
-/// A matrix that a port reads or writes, of a shape that follows from the call's.
+/// What a port does with its memory. `reads_tile`: at the place of each element of the accumulator, which may be
+/// written there as well.
+enum class Access : std::uint8_t { reads, reads_tile, writes };
+
+/// A matrix of a port, of a shape that follows from the call's; rows that nobody knows: the largest number.
 struct PortMatrix {
-  const void* data;
-  std::int64_t rows, cols, pitch;
+  ConstMatrix matrix;
+  Access access;
   ViewShape view = {};
 };
 /// Calls f(name, PortMatrix) for each matrix of a port.
@@ -191,31 +200,37 @@ template <class P, class F>
 void each_matrix(const P&, const Extents&, const F&) {}
 template <class T, Width W, class F>
 void each_matrix(const TileLoad<T, W>& p, const Extents& e, const F& f) {
-  f("TileLoad", PortMatrix{p.data, e.m, e.columns(W), p.pitch, p.view});
+  f("TileLoad", PortMatrix{{p.data, dtype_of<T>, e.m, e.columns(W), p.pitch}, Access::reads_tile, p.view});
 }
 template <class T, Width W, class F>
 void each_matrix(const TileStore<T, W>& p, const Extents& e, const F& f) {
-  f("TileStore", PortMatrix{p.data, e.m, e.columns(W), p.pitch, p.view});
+  f("TileStore", PortMatrix{{p.data, dtype_of<T>, e.m, e.columns(W), p.pitch}, Access::writes, p.view});
 }
 template <class T, class F>
 void each_matrix(const GatherLoad<T>& p, const Extents& e, const F& f) {
-  f("GatherLoad", PortMatrix{p.data, p.rows, e.n, p.pitch});
+  f("GatherLoad", PortMatrix{{p.data, dtype_of<T>, p.rows, e.n, p.pitch}, Access::reads});
 }
 template <class Op, class Acc, class F>
 void each_matrix(const ReduceN<Op, Acc>& p, const Extents& e, const F& f) {
-  f("ReduceN", PortMatrix{p.data, e.m, e.tiles_n, p.pitch, p.view});
+  f("ReduceN", PortMatrix{{p.data, dtype_of<Acc>, e.m, e.tiles_n, p.pitch}, Access::writes, p.view});
 }
 template <class Op, class Acc, class F>
 void each_matrix(const ReduceM<Op, Acc>& p, const Extents& e, const F& f) {
-  f("ReduceM", PortMatrix{p.data, e.tiles_m, e.n, p.pitch, p.view});
+  f("ReduceM", PortMatrix{{p.data, dtype_of<Acc>, e.tiles_m, e.n, p.pitch}, Access::writes, p.view});
 }
 template <class Acc, class F>
 void each_matrix(const MomentsN<Acc>& p, const Extents& e, const F& f) {
-  f("MomentsN", PortMatrix{p.mean, e.m, e.tiles_n, p.pitch, p.view});
+  f("MomentsN", PortMatrix{{p.mean, dtype_of<Acc>, e.m, e.tiles_n, p.pitch}, Access::writes, p.view});
+  f("MomentsN's m2", PortMatrix{{p.m2, dtype_of<Acc>, e.m, e.tiles_n, p.pitch}, Access::writes, p.view});
 }
 template <class Acc, class F>
 void each_matrix(const OnlineLse<Acc>& p, const Extents& e, const F& f) {
-  f("OnlineLse", PortMatrix{p.max, e.m, e.tiles_n, p.pitch, p.view});
+  f("OnlineLse", PortMatrix{{p.max, dtype_of<Acc>, e.m, e.tiles_n, p.pitch}, Access::writes, p.view});
+  f("OnlineLse's sum", PortMatrix{{p.sum, dtype_of<Acc>, e.m, e.tiles_n, p.pitch}, Access::writes, p.view});
+}
+template <class Acc, class F>
+void each_matrix(const RotaryTable<Acc>& p, const Extents&, const F& f) {
+  f("RotaryTable", PortMatrix{{p.table, dtype_of<Acc>, p.rows, p.head_dim}, Access::reads});
 }
 
 /// Calls f(name, its elements, the number it has to have) for each vector of a port.
@@ -338,9 +353,8 @@ inline std::string shape_text(std::int64_t rows, std::int64_t cols) {
   text += ")";
   return text;
 }
-inline void check_matrix(const char* op, const char* port, const PortMatrix& x) {
+inline void check_matrix(const char* op, const char* port, const ConstMatrix& x, const ViewShape& view) {
   if (!x.data) return;
-  const ViewShape& view = x.view;
   if (view.rows != kUnknownSize && (view.rows != x.rows || view.cols != x.cols)) {
     fail_port(op, std::string(port) + " of shape " + shape_text(x.rows, x.cols), shape_text(view.rows, view.cols));
   }
@@ -355,30 +369,81 @@ inline void check_vector(const char* op, const char* port, std::int64_t size, st
   }
 }
 
+/// What a call reads and writes, as an operand of the product or through a port.
+struct Memory {
+  const char* name;
+  Footprint footprint;
+  Access access;
+};
+inline Memory memory_of(const char* name, const PortMatrix& x) {
+  ConstMatrix known = x.matrix;
+  if (known.rows == std::numeric_limits<std::int64_t>::max()) known.rows = 1;
+  return {name, Footprint(known), x.access};
+}
+template <class T>
+Memory memory_of(const char* name, const Elements<T>& x, std::int64_t size) {
+  using E = std::remove_const_t<T>;
+  return {name, Footprint(ConstVector(x.data, dtype_of<E>, size)), std::is_const_v<T> ? Access::reads : Access::writes};
+}
+inline Memory memory_of(const char* name, const IndexVector& x, std::int64_t size) {
+  return {name, Footprint(ConstVector(x.data, x.wide ? DType::int64 : DType::int32, size)), Access::reads};
+}
+/// Each output has memory of its own, but that a tile may be overwritten in place.
+inline void check_overlaps(const char* op, std::span<const Memory> all) {
+  for (const Memory& out : all) {
+    if (out.access != Access::writes) continue;
+    for (const Memory& other : all) {
+      if (&other == &out || !out.footprint.overlaps(other.footprint)) continue;
+      const bool tile = other.access == Access::reads_tile;
+      if (tile && out.footprint == other.footprint) continue;
+      fail_port(op, std::string(out.name) + " with memory of its own",
+                std::string("memory that overlaps ") + other.name + (tile ? " without being exactly it" : ""));
+    }
+  }
+}
+
+template <class P>
+consteval int count_all_ports() {
+  int n = 0;
+  const P program{};
+  for_each_port(program, [&](const auto&) { ++n; });
+  return n;
+}
+
 }  // namespace detail
 
 /// Throws Error(invalid_argument) if M or N is below 0, if N is odd and a port half as wide, if a view that a port was
-/// made of has another shape than the call reads or writes, if a row of a matrix does not fit its pitch, or if a port
-/// that cannot be absent is. A call of no rows or columns reads and writes nothing.
+/// made of has another shape than the call reads or writes, if a row of a matrix does not fit its pitch, if a port that
+/// cannot be absent is, or if what a port writes overlaps an operand of the product or what another port has (a
+/// TileLoad may be overwritten in place). A call of no rows or columns reads and writes nothing.
 template <class P>
-void check_ports(const char* op, const P& program, const Extents& extents) {
+void check_ports(const char* op, const P& program, const Extents& extents, const ConstMatrix& a = {},
+                 const ConstMatrix& b = {}) {
   if (extents.m < 0 || extents.n < 0) {
     detail::fail(op, "M, N: expected sizes of at least 0",
                  std::to_string(extents.m) + ", " + std::to_string(extents.n));
   }
   if (extents.m == 0 || extents.n == 0) return;
+  constexpr std::size_t kMost = 2 + 2 * detail::count_all_ports<P>();  // no port has more than two
+  std::array<detail::Memory, kMost> memory;
+  std::size_t count = 0;
+  memory[count++] = {"operand a", Footprint(a), detail::Access::reads};
+  memory[count++] = {"operand b", Footprint(b), detail::Access::reads};
   for_each_port(program, [&](const auto& port) {
     if constexpr (requires { port.width; }) {
       if (port.width == Width::Half && port.data && extents.n % 2 != 0) {
         detail::fail(op, "N: expected an even number, since a port is half as wide", std::to_string(extents.n));
       }
     }
-    detail::each_matrix(port, extents,
-                        [&](const char* name, const detail::PortMatrix& x) { detail::check_matrix(op, name, x); });
+    if (const char* missing = detail::missing_part(port, extents)) detail::fail_port(op, missing, "a null pointer");
+    detail::each_matrix(port, extents, [&](const char* name, const detail::PortMatrix& x) {
+      detail::check_matrix(op, name, x.matrix, x.view);
+      memory[count++] = detail::memory_of(name, x);
+    });
     detail::each_vector(port, extents, [&](const char* name, const auto& x, std::int64_t expected) {
       detail::check_vector(op, name, x.size, expected);
+      memory[count++] = detail::memory_of(name, x, expected);
     });
-    if (const char* missing = detail::missing_part(port, extents)) detail::fail_port(op, missing, "a null pointer");
     if constexpr (kIsHeadMean<std::remove_cvref_t<decltype(port)>>) {
       const std::int64_t columns = std::min(port.columns, extents.n);
       if (columns > 0 && columns % port.head_dim != 0) {
@@ -387,6 +452,7 @@ void check_ports(const char* op, const P& program, const Extents& extents) {
       }
     }
   });
+  detail::check_overlaps(op, std::span(memory).first(count));
 }
 
 }  // namespace coda

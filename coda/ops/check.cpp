@@ -82,47 +82,16 @@ void Check::same_pitch(const char* name, const ConstMatrix& m, const char* other
   fail(name, "expected the pitch of {}, {}, got {}", other_name, other.pitch, m.pitch);
 }
 
-Check::Range Check::range(const ConstMatrix& m) {
-  if (!m || m.rows <= 0 || m.cols <= 0) return {};
-  const std::int64_t pitch = m.rows > 1 ? m.pitch : m.cols;  // that of one row means nothing
-  return {static_cast<const std::byte*>(m.data), m.rows, m.cols * size_of(m.dtype), pitch * size_of(m.dtype), m.dtype};
-}
-
-Check::Range Check::range(const ConstVector& v) {
-  if (!v || v.size <= 0) return {};
-  return {static_cast<const std::byte*>(v.data), 1, v.size * size_of(v.dtype), v.size * size_of(v.dtype), v.dtype};
-}
-
-bool Check::Range::is(const Range& other) const {
-  return begin == other.begin && rows == other.rows && width == other.width && dtype == other.dtype &&
-         pitch == other.pitch;
-}
-
-bool Check::overlap(const Range& a, const Range& b) {
-  if (!a.begin || !b.begin) return false;
-  const auto first_a = reinterpret_cast<std::uintptr_t>(a.begin), first_b = reinterpret_cast<std::uintptr_t>(b.begin);
-  const auto last_a = first_a + static_cast<std::uintptr_t>((a.rows - 1) * a.pitch + a.width);
-  const auto last_b = first_b + static_cast<std::uintptr_t>((b.rows - 1) * b.pitch + b.width);
-  if (last_a <= first_b || last_b <= first_a) return false;
-  const std::int64_t common = a.rows > 1 ? a.pitch : b.pitch;
-  if ((b.rows > 1 && b.pitch != common) || b.width > common) return true;
-  // Column slices of one buffer: rows start `shift` apart, modulo the common pitch.
-  const auto pitch = static_cast<std::uintptr_t>(common);
-  const auto shift =
-      static_cast<std::int64_t>(first_b >= first_a ? (first_b - first_a) % pitch : pitch - (first_a - first_b) % pitch);
-  return shift < a.width || shift + b.width > common;
-}
-
 void Check::no_overlap() const {
   for (int i = 0; i < outputs_.size(); ++i) {
     for (int j = i + 1; j < outputs_.size(); ++j) {
-      if (overlap(outputs_[i].range, outputs_[j].range)) {
+      if (outputs_[i].memory.overlaps(outputs_[j].memory)) {
         fail(outputs_[j].name, "expected memory of its own, got memory that overlaps the output {}", outputs_[i].name);
       }
     }
     for (const Named& in : inputs_) {
-      if (in.in_place && outputs_[i].range.is(in.range)) continue;
-      if (overlap(outputs_[i].range, in.range)) {
+      if (in.in_place && outputs_[i].memory == in.memory) continue;
+      if (outputs_[i].memory.overlaps(in.memory)) {
         fail(outputs_[i].name, "expected memory of its own, got memory that overlaps the input {}{}", in.name,
              in.in_place ? " without being exactly it" : "");
       }

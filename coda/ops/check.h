@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "coda/backend/sm90/device.h"
+#include "coda/core/footprint.h"
 #include "coda/ops/ops.h"
 
 namespace coda::ops {
@@ -63,23 +64,17 @@ class Check {
 
   /// Registers what is read and written; `no_overlap` then refuses outputs that share memory with each other or with an
   /// operand of the product, or that overlap an elementwise input without being exactly it.
-  void operand(const char* name, const ConstMatrix& m) { inputs_.add({name, range(m), false}); }
-  void operand(const char* name, const ConstVector& v) { inputs_.add({name, range(v), false}); }
-  void input(const char* name, const ConstMatrix& m) { inputs_.add({name, range(m), true}); }
-  void output(const char* name, const ConstMatrix& m) { outputs_.add({name, range(m), false}); }
-  void output(const char* name, const ConstVector& v) { outputs_.add({name, range(v), false}); }
+  void operand(const char* name, const ConstMatrix& m) { inputs_.add({name, Footprint(m), false}); }
+  void operand(const char* name, const ConstVector& v) { inputs_.add({name, Footprint(v), false}); }
+  void input(const char* name, const ConstMatrix& m) { inputs_.add({name, Footprint(m), true}); }
+  void output(const char* name, const ConstMatrix& m) { outputs_.add({name, Footprint(m), false}); }
+  void output(const char* name, const ConstVector& v) { outputs_.add({name, Footprint(v), false}); }
   void no_overlap() const;
 
  private:
-  struct Range {
-    const std::byte* begin;
-    std::int64_t rows, width, pitch;  // bytes
-    DType dtype;
-    bool is(const Range& other) const;
-  };
   struct Named {
     const char* name;
-    Range range;
+    Footprint memory;
     bool in_place;
   };
   /// A call allocates nothing; no operation has more arguments than this, those of a whole layer included.
@@ -95,10 +90,6 @@ class Check {
     std::array<Named, 32> items_;  // without values at first: to set all would take a quarter of a call's checks
     int size_ = 0;
   };
-  static Range range(const ConstMatrix& m);
-  static Range range(const ConstVector& v);
-  static bool overlap(const Range& a, const Range& b);
-
   /// Device memory, for a call on a device; told before anything is launched, since a kernel would only crash.
   void reachable(const char* name, const void* data) const;
 

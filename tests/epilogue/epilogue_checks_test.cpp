@@ -322,5 +322,110 @@ TEST(Port, OfTwoOutputsRefusesTwoShapesAndTwoPitches) {
   EXPECT_EQ(error_of([&] { MomentsN<>({x, 1, 2, 2}, {x + 8, 1, 2, 3}); }), "") << "that of one row is never used";
 }
 
+/// A port of each kind that reads or writes memory.
+struct Everything {
+  ColVector<const float> scale = {};
+  ColVector<float> column = {};
+  RowVector<const float> bias = {};
+  TileLoad<float> in = {};
+  TileStore<float> out = {};
+  TileStore<float, Width::Half> half = {};
+  MomentsN<> moments = {};
+  OnlineLse<> lse = {};
+  ReduceM<Sum> sums = {};
+  GatherLoad<float> table = {};
+  struct {
+    RotaryTable<> angles = {.head_dim = 4};
+    HeadVector<float> weights = {.head_dim = 4};
+    TargetSelect<> target = {};
+    OneHot one = {};
+  } heads = {};
+  template <class Tile>
+  CODA_FN void operator()(Tile&, auto) const {}
+};
+
+/// Memory of which the tests give pieces to ports, 64 floats each.
+class Overlap : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kM = 4, kN = 8, kK = 16;
+  float* piece(int i) { return memory_.data() + 64 * i; }
+  MatrixOf<float> matrix(int i) { return {piece(i), kM, kN}; }
+  /// Of a product whose operands are the pieces 0 and 1-2.
+  std::string error(Everything program) {
+    if (!program.table.data) program.table = {.data = piece(7), .pitch = kN, .rows = kM};  // it cannot be absent
+    const std::string text =
+        error_of([&] { coda::gemm(MatrixOf<float>(piece(0), kM, kK), MatrixOf<float>(piece(1), kN, kK), program); });
+    const std::string expected = "gemm: program: expected a ";
+    return text.starts_with(expected) ? text.substr(expected.size()) : text;
+  }
+
+ private:
+  std::vector<float> memory_ = std::vector<float>(64 * 8);
+};
+
+TEST_F(Overlap, OfAnOutputWithAnOperandIsRefused) {
+  const auto with = [](const char* other) {
+    return std::string("TileStore with memory of its own, got memory that overlaps ") + other;
+  };
+  EXPECT_EQ(error({.out = matrix(3)}), "");
+  EXPECT_EQ(error({.out = matrix(0)}), with("operand a"));
+  EXPECT_EQ(error({.out = {{piece(0) + 63, kM, kN}}}), with("operand a"));
+  EXPECT_EQ(error({.out = matrix(2)}), with("operand b"));
+  EXPECT_EQ(error({.in = matrix(0), .out = matrix(3)}), "") << "only read";
+}
+
+TEST_F(Overlap, OfATileWithTheOneThatItIsMadeOfIsInPlaceOnlyIfItIsExactlyIt) {
+  const std::string inexact =
+      "TileStore with memory of its own, got memory that overlaps TileLoad without being exactly it";
+  EXPECT_EQ(error({.in = matrix(3), .out = matrix(3)}), "");
+  EXPECT_EQ(error({.in = matrix(3), .out = {{piece(3) + 1, kM, kN}}}), inexact);
+  EXPECT_EQ(error({.in = matrix(3), .out = {{piece(3), kM, kN, kN + 1}}}), inexact);
+  EXPECT_EQ(error({.in = matrix(3), .half = {{piece(3), kM, kN / 2, kN}}}), inexact) << "other elements";
+  // Columns beside each other of one buffer.
+  const MatrixOf<float> left(piece(3), kM, kN, 2 * kN);
+  EXPECT_EQ(error({.in = left, .out = {{piece(3) + kN, kM, kN, 2 * kN}}}), "");
+  EXPECT_EQ(error({.in = left, .out = {{piece(3) + kN - 1, kM, kN, 2 * kN}}}), inexact);
+}
+
+TEST_F(Overlap, OfTwoOutputsIsRefused) {
+  const auto of = [](const char* one, const char* other) {
+    return std::string(one) + " with memory of its own, got memory that overlaps " + other;
+  };
+  const MatrixOf<float> narrow(piece(3), kM, 1), other(piece(4), kM, 1);
+  EXPECT_EQ(error({.out = matrix(3), .half = {{piece(3) + kN - 1, kM, kN / 2}}}), of("TileStore", "TileStore"));
+  EXPECT_EQ(error({.moments = {narrow, narrow}}), of("MomentsN", "MomentsN's m2"));
+  EXPECT_EQ(error({.out = matrix(4), .moments = {narrow, other}}), of("TileStore", "MomentsN's m2"));
+  EXPECT_EQ(error({.out = matrix(4), .lse = {narrow, other}}), of("TileStore", "OnlineLse's sum"));
+  EXPECT_EQ(error({.lse = {narrow, narrow}}), of("OnlineLse", "OnlineLse's sum"));
+  EXPECT_EQ(error({.out = matrix(3), .sums = {{piece(3), 1, kN}}}), of("TileStore", "ReduceM"));
+  EXPECT_EQ(error({.column = {piece(3) + 31}, .out = matrix(3)}), of("ColVector", "TileStore"));
+  EXPECT_EQ(error({.column = {piece(3) + 32}, .out = matrix(3)}), "");
+  EXPECT_EQ(error({.out = matrix(3), .heads = {.target = {{}, piece(3)}}}), of("TileStore", "TargetSelect"));
+}
+
+TEST_F(Overlap, OfAnOutputWithAnInputThatAllOfARowReadIsRefused) {
+  const auto with = [](const char* other) {
+    return std::string("TileStore with memory of its own, got memory that overlaps ") + other;
+  };
+  const MatrixOf<float> out = matrix(3);
+  const auto* index = reinterpret_cast<const std::int32_t*>(piece(3));
+  EXPECT_EQ(error({.scale = {piece(3)}, .out = out}), with("ColVector"));
+  EXPECT_EQ(error({.bias = {piece(3) + 31}, .out = out}), with("RowVector"));
+  EXPECT_EQ(error({.out = out, .table = {.data = piece(3), .pitch = kN, .rows = kM}}), with("GatherLoad"));
+  // Of rows that nobody knows the first one counts.
+  EXPECT_EQ(error({.out = out, .table = {.data = piece(3) + 24, .pitch = kN}}), with("GatherLoad"));
+  EXPECT_EQ(error({.out = out, .table = {.data = piece(2), .pitch = kN}}), "");
+  EXPECT_EQ(error({.out = out, .table = {.data = piece(4), .pitch = kN, .index = index}}), with("GatherLoad's index"));
+  EXPECT_EQ(error({.out = out, .heads = {.one = {.index = index}}}), with("OneHot's index"));
+  EXPECT_EQ(error({.out = out, .heads = {.target = {.index = index}}}), with("TargetSelect's index"));
+  const RotaryTable<> angles{.table = piece(3), .columns = kN, .head_dim = 4, .rows = 4};
+  RotaryTable<> positions = angles;
+  positions.table = piece(4), positions.position = index;
+  EXPECT_EQ(error({.out = out, .heads = {.angles = angles}}), with("RotaryTable"));
+  EXPECT_EQ(error({.out = out, .heads = {.angles = positions}}), with("RotaryTable's position"));
+  const HeadVector<float> q{.q = piece(3), .k = piece(4), .q_columns = 4, .columns = 8, .head_dim = 4};
+  EXPECT_EQ(error({.out = out, .heads = {.weights = q}}), with("HeadVector's q"));
+}
+
 }  // namespace
 }  // namespace coda::test

@@ -25,6 +25,7 @@ LAYER = "coda/ops/layer.cpp"
 MEMORY = "coda/ops/layer_memory.cpp"
 LOSS = "coda/ops/loss.cpp"
 CHECK = "coda/ops/check.cpp"
+FOOTPRINT = "coda/core/footprint.h"
 LAYER_CHECK = "coda/ops/layer_check.cpp"
 ATTENTION = "coda/nn/attention.cpp"
 DATA = "coda/nn/data.cpp"
@@ -69,6 +70,7 @@ sampling = "nn/sample.cpp sample_test"
 model = "nn/model.cpp model_test"
 blocks = "nn/blocks.cpp model_test"
 schedule = "schedule_test"
+footprint = "footprint_test"
 
 FAULTS = [
     # ---- elementary functions
@@ -81,6 +83,13 @@ FAULTS = [
     (MATH, "select(t < V(0.95f), small,", "select(t < V(0.65f), V(0.f),", simd),
     (MATH, "select(x < V(0.f), below, V(1.f) - below)", "select(x < V(0.f), V(1.f) - below, below)", simd),
     (MATH, "V p = V(0.045832768f);", "V p = V(0.045842768f);", simd),
+    (MATH, "V p = V(0.1401223f);", "V p = V(0.1501223f);", simd),
+    (MATH, "exponent - V(24.f)", "exponent - V(23.f)", simd),
+    (MATH, "select(x < V(kInfinity), r, x)", "r", simd),
+    (MATH, "reciprocal(e + V(2.f))", "reciprocal(e + V(1.f))", simd),
+    (MATH, "select(x < V(0.f), e, V(1.f)) * reciprocal", "select(x < V(0.f), V(1.f), e) * reciprocal", simd),
+    (MATH, "select(x <= S(0), S(0), x) + std::log1p(e)", "std::log1p(e)", functions),
+    ("coda/epilogue/dual.h", "S(0.5) * reciprocal(s)", "S(0.5) * s", functions),
     (MATH, "return select(x <= S(0), S(0), x);", "return select(x > S(0), x, S(0));", functions),
     (MATH, "return reciprocal(S(1) + exp(-x));", "return reciprocal(S(1) + exp(x));", functions),
     # ---- derivatives
@@ -153,14 +162,20 @@ FAULTS = [
     (PORTS, "size(static_cast<std::int64_t>(std::size(c)))", "size(kUnknownSize)", checks),
     (PORTS, "size(static_cast<std::int64_t>(s.size()))", "size(kUnknownSize)", checks),
     (PORTS, "data(e.data), size(e.size)", "data(e.data)", checks),
-    (PROGRAM, 'f("ReduceN", PortMatrix{p.data, e.m, e.tiles_n,', 'f("ReduceN", PortMatrix{p.data, e.m, 1,', checks),
-    (PROGRAM, 'f("ReduceM", PortMatrix{p.data, e.tiles_m,', 'f("ReduceM", PortMatrix{p.data, 1,', checks),
+    (PROGRAM, ("e.m, e.tiles_n, p.pitch}", 0), "e.m, 1, p.pitch}", checks),
+    (PROGRAM, "e.tiles_m, e.n, p.pitch}", "1, e.n, p.pitch}", checks),
     (PROGRAM, "port.width == Width::Half && port.data &&", "port.width == Width::Half &&", checks),
     (PROGRAM, "&& extents.n % 2 != 0", "&& false", checks),
     (PROGRAM, "view.rows != x.rows ||", "", checks),
     (PROGRAM, "|| view.cols != x.cols", "", checks),
     (PROGRAM, "x.rows > 1 && x.pitch < x.cols", "x.rows > 1 && x.pitch < x.cols / 2", checks),
     (PROGRAM, "if (!x.data) return;", "", checks),
+    (PROGRAM, "Footprint(a), detail::Access::reads", "Footprint(), detail::Access::reads", checks),
+    (PROGRAM, "tile && out.footprint == other.footprint", "tile", checks),
+    (PROGRAM, "if (out.access != Access::writes) continue;", "", checks),
+    (PROGRAM, "std::is_const_v<T> ? Access::reads : Access::writes", "Access::reads", checks),
+    (PROGRAM, "e.columns(W), p.pitch}, Access::reads_tile", "e.columns(W), p.pitch}, Access::reads", checks),
+    (PROGRAM, "rows == std::numeric_limits<std::int64_t>::max()", "rows == 0", checks),
     (PROGRAM, "size != kUnknownSize && size != expected", "size != kUnknownSize && size < expected", checks),
     (PROGRAM, 'f("RowVector", p.data, e.columns(W))', 'f("RowVector", p.data, e.n)', checks),
     (PROGRAM, "p.index, e.m);\n}\ntemplate <class F>", "p.index, e.n);\n}\ntemplate <class F>", checks),
@@ -211,7 +226,7 @@ FAULTS = [
     (TILE, "const scalar s = lse_sum_ * exp(lse_max_ - lse_shift(scalar(m)));", "const scalar s = lse_sum_;", tile),
     (PORTS, "infinity()) <= abs(max)", "infinity()) < abs(max)", "ops/loss.cpp programs_extremes_test"),
     ("coda/epilogue/program.h", "columns > 0 && columns % port.head_dim != 0", "columns < 0", checks),
-    ("coda/epilogue/program.h", "p.data, p.rows, e.n, p.pitch}", "p.data, 1, e.n, p.pitch}", checks),
+    ("coda/epilogue/program.h", "p.rows, e.n, p.pitch}", "1, e.n, p.pitch}", checks),
     ("coda/epilogue/program.h", "!p.mean == !p.m2 ?", "p.mean || p.m2 || !p.mean ?", checks),
     (
         "coda/epilogue/adamw.h",
@@ -430,12 +445,12 @@ FAULTS = [
     (LOSS, 'check.operand("logit_sum", args.logit_sum);', ";", loss_check),
     (LOSS, 'check.optional_vector("row_udz", args.row_udz, p.m, p.stats);', "", loss_check),
     (LOSS, 'check.output("row_udz", args.row_udz);', "", loss_check),
-    (CHECK, "width == other.width && ", "", check),
-    (CHECK, "dtype == other.dtype &&\n", "\n", check),
-    (CHECK, "         pitch == other.pitch;", "true;", check),
-    (CHECK, "shift < a.width ||", "shift <= a.width ||", check),
-    (CHECK, "m.rows > 1 ? m.pitch : m.cols", "m.pitch", check),
-    (CHECK, "!m || m.rows <= 0 || m.cols <= 0", "!m", check),
+    (FOOTPRINT, "&) const = default;", "& o) const { return begin == o.begin && pitch == o.pitch; }", footprint),
+    (FOOTPRINT, "return shift < width ||", "return shift <= width ||", footprint),
+    (FOOTPRINT, "shift + other.width > common", "shift + other.width > common + 4", footprint),
+    (FOOTPRINT, "(other.rows > 1 && other.pitch != common) ||", "", footprint),
+    (FOOTPRINT, "m.rows > 1 ? m.pitch * size_of(m.dtype) : width", "m.pitch * size_of(m.dtype)", footprint),
+    (FOOTPRINT, "m.rows > 0 && m.cols > 0 ?", "m.rows > 0 ?", footprint),
     (CHECK, "eps >= 0 && std", "eps > 0 && std", "ops/check.cpp bad_input_test"),
     (LAYER_CHECK, "if (m.cols < 1)", "if (m.cols < 0)", layer_check),
     (LAYER_CHECK, "(m.rows <= 1 || outputs.pitch == m.pitch)", "true", layer_check),

@@ -340,9 +340,9 @@ TEST(Product, NamesTheOperationThatHasNoMemory) {
 }
 
 TEST(Product, NamesTheOperationInWhichAnotherLibraryThrew) {
-  float out[1];
+  float in[1] = {}, out[1];
   const BareGemm<float> program{.out = {MatrixOf<float>(out, 1, 1)}};
-  const ConstMatrix x(out, DType::fp32, 1, 1);
+  const ConstMatrix x(in, DType::fp32, 1, 1);
   auto call = cpu::detail::describe<float>("some_gemm", coda::Layout::nt, 1, 1, 1, x, x, program);
   call.epilogue = [](const void*, const cpu::TileGeometry&, std::int64_t, std::int64_t, const void*, std::int64_t,
                      std::int64_t) { throw std::future_error(std::future_errc::broken_promise); };

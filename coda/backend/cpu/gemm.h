@@ -83,7 +83,7 @@ template <class Acc, class P>
 GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n, std::int64_t k, const ConstMatrix& a,
                   const ConstMatrix& b, const P& program) {
   const std::int64_t tile_n = tile_n_for<Acc>(op, program);
-  check_ports(op, program, {m, n, tiles_m(m), ceil_div(n, tile_n)});
+  check_ports(op, program, {m, n, tiles_m(m), ceil_div(n, tile_n)}, a, b);
   return {op, layout, m, n, k, a, b, tile_n, &run_epilogue<Acc, P>, &program, folds_of<Acc>(program)};
 }
 
@@ -96,9 +96,9 @@ GemmCall describe(const char* op, Layout layout, std::int64_t m, std::int64_t n,
 /// on M, never on what the other rows hold. Throws Error(invalid_argument) if a size is below 0 or they do not fit each
 /// other, if a view (or array or container) of a port has another shape, if rows of an operand, or of a matrix that
 /// a port reads or writes, do not fit its pitch, and if an operand is null; Error(device_error) if memory runs out.
-/// They name `op`. A port's bare pointer is taken as it is (the checked calls of coda/ops take none). Outputs must not
-/// overlap inputs that other tiles still read: a residual may be overwritten in place, an operand of the product may
-/// not.
+/// They name `op`. The size behind a port's bare pointer is taken on trust (the checked calls of coda/ops take none).
+/// An output has memory of its own (else: Error(invalid_argument)), but that what a TileLoad reads may be overwritten
+/// in place, after it was loaded.
 template <class T, class U, Program P>
 void gemm(MatrixOf<T> a, MatrixOf<U> b, const P& program, Layout layout = Layout::nt, const char* op = "gemm") {
   static_assert(is_real<T> && std::is_same_v<std::remove_const_t<T>, std::remove_const_t<U>>,

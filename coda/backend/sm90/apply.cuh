@@ -468,10 +468,10 @@ void launch_apply(const Call& call, const Device& device, const Program& program
 
 /// What can be wrong with a program; and M, N and the columns of all matrices fit the device code's 32 bits.
 template <class Program>
-void check_call(const Call& call, const Program& program) {
+void check_call(const Call& call, const Program& program, const ConstMatrix& a = {}, const ConstMatrix& b = {}) {
   check_program<float, Program, const Sm90Tile<Program, Run<false>, 1>, Accumulator>();
   checked_head_dim(call.op, program);
-  check_ports(call.op, program, {call.m, call.n, tiles_m(call.m), ceil_div(call.n, tile_n_for(call, program))});
+  check_ports(call.op, program, {call.m, call.n, tiles_m(call.m), ceil_div(call.n, tile_n_for(call, program))}, a, b);
   // The tiles of a thread block past the end are still an int.
   constexpr std::int64_t kMost = std::numeric_limits<int>::max() - 2 * kMostTiles * kTileN;
   bool doubles = false;

@@ -66,16 +66,14 @@ void run_unfused(const Call& call, const Device&, MatrixOf<const T> a, MatrixOf<
 /// and alignment; the fused kernels take layouts nt and nn, N and K that are multiples of 8, and 16-byte aligned
 /// addresses and rows. M = 0 or N = 0 does nothing. Enqueues on `stream` and does not wait; memory for the other way,
 /// and for a fused kernel whose last round of tiles is split, comes from a stream-ordered pool (see workspace.h).
-/// Partial results of the program have shape (M, tiles_n(N)) or (tiles_m(M), N). Throws as cpu::gemm does. Outputs must
-/// not overlap inputs that other tiles still read: a residual may be overwritten in place, an operand of the product
-/// may not.
+/// Partial results of the program have shape (M, tiles_n(N)) or (tiles_m(M), N). Throws as cpu::gemm does.
 template <class T, Program P>
 void gemm(std::type_identity_t<MatrixOf<const T>> a, std::type_identity_t<MatrixOf<const T>> b, const P& program,
           Layout layout = Layout::nt, cudaStream_t stream = nullptr, const char* op = "gemm") {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, fp16>, "coda: the Hopper backend multiplies bf16 or fp16");
   const detail::Call call = detail::describe(op, a, b, layout);
   if (call.m == 0 || call.n == 0) return;
-  detail::check_call(call, program);
+  detail::check_call(call, program, a, b);
   if (call.k > 0) check_operand(op, "a", a), check_operand(op, "b", b);
   const detail::Device device = detail::current_device(call);
   if constexpr (kFused<P>) {
