@@ -27,7 +27,8 @@ class Functions : public OnHopper {
     OnDevice<float> value(n, 1), slope(n, 1);
     evaluate(f, static_cast<const float*>(in.matrix().data), static_cast<float*>(value.matrix().data),
              static_cast<float*>(slope.matrix().data), n, nullptr);
-    return {value.fetch("value").mat().v, slope.fetch("slope").mat().v};
+    // A NaN of the device's own looks like the poison of what was never written.
+    return {value.fetch("value", false).mat().v, slope.fetch("slope", false).mat().v};
   }
   /// Floats of every size, of both signs and close to 0, and as many spread evenly.
   static Vec floats(double low, double high) {
@@ -119,7 +120,8 @@ TEST_F(Functions, OfInfinitiesAndZerosAreTheirLimits) {
       if (std::isnan(limits[i])) {
         EXPECT_TRUE(std::isnan(value[i])) << value[i];
       } else {
-        EXPECT_NEAR(value[i], limits[i], f == softplus || f == normal_cdf ? 1e-6 : 0);
+        const double off = value[i] == limits[i] ? 0 : std::abs(value[i] - limits[i]);
+        EXPECT_LE(off, f == softplus || f == normal_cdf ? 1e-6 : 0) << value[i];
         EXPECT_EQ(std::signbit(value[i]), std::signbit(limits[i]));
       }
     }
