@@ -79,6 +79,11 @@ class Tile {
     }
   }
 
+  template <class P, class V>
+  CODA_FN void store(const P&&, const V&) const {
+    static_assert(detail::kNever<P>, "coda: tile.store takes a member of the program: only that one's view is checked");
+  }
+
   /// The fragment as whoever reads the port's matrix will see it: rounded to its type. As it is if the call has none.
   template <class T, Width W, class V>
   CODA_FN V as_stored(const TileStore<T, W>& port, const V& value) const {
@@ -110,6 +115,11 @@ class Tile {
           "fragment of the accumulator's width wherever the port keeps columns apart");
       if constexpr (requires(const Backend& b) { b.reduce_port(port, value); }) self().reduce_port(port, value);
     }
+  }
+
+  template <class P, class V>
+  CODA_FN void reduce(const P&&, const V&) const {
+    static_assert(detail::kNever<P>, "coda: tile.reduce takes a member of the program: what a copy folds is lost");
   }
 
  private:
