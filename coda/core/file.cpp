@@ -116,6 +116,8 @@ void AtomicFile::remove_abandoned() const {
     const std::string name = it->path().filename().string();
     if (name.size() != begin.size() + 8 + kTemporary.size() || !name.starts_with(begin) || !name.ends_with(kTemporary))
       continue;
+    const std::string_view digits = std::string_view(name).substr(begin.size(), 8);
+    if (digits.find_first_not_of("0123456789abcdef") != digits.npos) continue;
     const int fd = ::open(it->path().c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) continue;
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(it->path().c_str());

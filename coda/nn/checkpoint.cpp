@@ -107,11 +107,17 @@ void refuse_larger(const fs::path& folder, const ModelConfig& c, std::int64_t el
                   folder.string(), kConfigFile, elements, c.layers, c.hidden, c.heads, c.head_dim, c.ffn, c.vocab));
 }
 
+/// What cannot be looked at is there: reading it tells why.
+bool is_there(const fs::path& file) {
+  std::error_code ignored;
+  return fs::status(file, ignored).type() != fs::file_type::not_found;
+}
+
 /// The weights of a folder, in one file or in shards.
 class WeightFiles {
  public:
   explicit WeightFiles(const fs::path& folder) : folder_(folder) {
-    if (!fs::exists(folder / kIndexFile) || fs::exists(folder / kModelFile)) {
+    if (!is_there(folder / kIndexFile) || is_there(folder / kModelFile)) {
       const SafetensorsFile& file = open(kModelFile);
       for (const auto& [name, entry] : file.tensors()) tensors_.emplace(name, &file);
       return;
@@ -213,7 +219,10 @@ void save_checkpoint(const fs::path& folder, const ModelConfig& config, const We
   if (written) written();
   // The state of an earlier training is none of this model's.
   if (!training_file) fs::remove(folder / kTrainingFile, error);
-  if (error) throw Error(Status::io_error, fmt::format("checkpoint: {}: {}", kTrainingFile, error.message()));
+  if (error) {
+    throw Error(Status::io_error,
+                fmt::format("checkpoint: {}: {}", (folder / kTrainingFile).string(), error.message()));
+  }
   config_file.commit();
   model_file.commit();
   if (training_file) training_file->commit();

@@ -174,7 +174,8 @@ void Trainer::start() {
 
 std::unique_ptr<Trainer> Trainer::resume(const fs::path& folder, const fs::path& data) {
   // What is no folder is not made one: it has no checkpoint.
-  auto held = fs::is_directory(folder) ? std::make_unique<FolderLock>(folder) : nullptr;
+  std::error_code ignored;
+  auto held = fs::is_directory(folder, ignored) ? std::make_unique<FolderLock>(folder) : nullptr;
   const TrainingState state = read_training(folder);
   const ModelConfig config = read_config(folder / "config.json");
   check_training(folder, config);

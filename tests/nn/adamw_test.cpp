@@ -43,6 +43,14 @@ bool same_bits(const HostTensor& a, const HostTensor& b) {
   return a.bytes().size() == b.bytes().size() && std::memcmp(a.data(), b.data(), a.bytes().size()) == 0;
 }
 
+TEST(Convert, NamesATypeThatIsNoFloatingPoint) {
+  const std::int32_t one = 1;
+  double x = 0;
+  expect_error(
+      Status::invalid_argument, [&] { coda::nn::load_as(&one, DType::int32, 0, 1, &x); }, "convert: dtype",
+      "got int32");
+}
+
 TEST(AdamW, FollowsTheFormulaInDouble) {
   const std::int64_t size = 5000;
   const AdamWOptions options{.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .weight_decay = 0.3, .clip_norm = 1.5};
@@ -187,6 +195,15 @@ TEST(AdamW, AStepThatOneStateCannotHoldChangesNone) {
   EXPECT_EQ(adam.steps(), 0);
 }
 
+TEST(AdamW, AnEmptyParameterNeedsNoMemory) {
+  HostTensor w(DType::fp32, {1}), gradient(DType::fp32, {1});
+  gradient.values<float>()[0] = 1;
+  AdamW adam({{"none", coda::Vector(nullptr, DType::fp32, 0), true}, {"w", w.vector(), true}}, {});
+  const ConstVector gradients[] = {{nullptr, DType::fp32, 0}, gradient.vector()};
+  EXPECT_TRUE(adam.step(gradients, 0.1).applied);
+  EXPECT_LT(w.values<float>()[0], 0);
+}
+
 TEST(AdamW, WrongArgumentsAreNamed) {
   HostTensor w(DType::fp32, {4}), ints(DType::int32, {4}), five(DType::fp32, {5});
   const auto make = [&](AdamWOptions o) { return [&w, o] { AdamW adam({{"w", w.vector(), true}}, o); }; };
@@ -198,6 +215,7 @@ TEST(AdamW, WrongArgumentsAreNamed) {
   expect_error(Status::invalid_argument, make({.eps = 1e-50}), "eps", "in fp32");
   EXPECT_NO_THROW(AdamW({{"w", coda::Vector(HostTensor(DType::fp64, {0}).vector()), true}}, {.beta2 = 0.99999999}));
   expect_error(Status::invalid_argument, make({.weight_decay = std::nan("")}), "weight_decay");
+  expect_error(Status::invalid_argument, [] { AdamW adam({}, {.beta1 = 1}); }, "beta1", "got 1");
   expect_error(Status::invalid_argument, make({.clip_norm = -1}), "clip_norm");
   expect_error(Status::invalid_argument, make({.clip_norm = HUGE_VAL}), "clip_norm", "got inf");
   expect_error(Status::invalid_argument, [&] { AdamW adam({{"ints", ints.vector(), true}}, {}); }, "ints", "int32");

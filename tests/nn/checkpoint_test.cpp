@@ -1,7 +1,10 @@
 #include "coda/nn/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -13,6 +16,22 @@
 #include "coda/nn/names.h"
 #include "coda/nn/rng.h"
 #include "tests/nn/scratch.h"
+
+namespace {
+
+int flushes_until_one_fails = 0;  // counted down by each; 0: none fails
+int flushed_folders = 0;
+
+}  // namespace
+
+/// In the place of the C library's: a disk may turn out to be full, or broken, when it is flushed.
+extern "C" int fsync(int file) {
+  struct stat info {};
+  if (::fstat(file, &info) == 0 && S_ISDIR(info.st_mode)) ++flushed_folders;
+  if (flushes_until_one_fails == 0 || --flushes_until_one_fails > 0) return 0;
+  errno = EIO;
+  return -1;
+}
 
 namespace {
 
@@ -201,10 +220,23 @@ TEST(Checkpoint, LoadsShards) {
   expect_error(Status::io_error, [&] { load_model(scratch.path()); }, "b.safetensors", "No such file");
   scratch.write("model.safetensors.index.json", R"({"weight_map":{"x":"../a.safetensors"}})");
   expect_error(Status::invalid_argument, [&] { load_model(scratch.path()); }, "weight_map", "expected a file name");
+  scratch.write("model.safetensors.index.json", R"({"weight_map":{"x":3}})");
+  expect_error(Status::invalid_argument, [&] { load_model(scratch.path()); }, "expected a file name, got 3");
+  scratch.write("model.safetensors.index.json", R"({"weight_map":["a.safetensors"]})");
+  expect_error(Status::invalid_argument, [&] { load_model(scratch.path()); }, "expected an object weight_map");
   scratch.write("model.safetensors.index.json", R"({"weight_map":{"x":"a.safetensors\u0000"}})");
   expect_error(Status::invalid_argument, [&] { load_model(scratch.path()); }, "weight_map", "expected a file name");
   scratch.write("model.safetensors.index.json", "{\"weight_map\":" + std::string(1'000'000, '['));
   expect_error(Status::invalid_argument, [&] { load_model(scratch.path()); }, "weight_map");
+  // What cannot be looked at is an error of ours as well.
+  std::filesystem::remove(scratch / "model.safetensors.index.json");
+  std::filesystem::create_symlink("model.safetensors.index.json", scratch / "model.safetensors.index.json");
+  expect_error(Status::io_error, [&] { load_model(scratch.path()); }, "index.json", "Too many levels");
+  std::filesystem::create_symlink("model.safetensors", whole);
+  expect_error(Status::io_error, [&] { load_model(scratch.path()); }, "model.safetensors:", "Too many levels");
+  for (const auto& link : {scratch / "model.safetensors.index.json", whole}) std::filesystem::remove(link);
+  expect_error(Status::io_error, [&] { load_model(scratch.path()); }, "/model.safetensors: No such file");
+  scratch.write("model.safetensors.index.json", "{}");
   scratch.write("model.safetensors", all);  // what is in one file goes before the shards of an older one
   expect_same(load_model(scratch.path()).weights, weights);
 }
@@ -264,8 +296,10 @@ TEST(Checkpoint, TensorsThatFollowFromTheOthersAreLeftOut) {
     with(other);
     expect_same(load_model(scratch.path()).weights, weights);
   }
-  with("model.layers.0.self_attn.q_proj.bias");
-  expect_error(Status::unsupported, [&] { load_model(scratch.path()); }, "q_proj.bias");
+  for (const char* other : {"model.layers.0.self_attn.q_proj.bias", "model.lm_head.weight"}) {
+    with(other);
+    expect_error(Status::unsupported, [&] { load_model(scratch.path()); }, other);
+  }
 }
 
 TEST(Checkpoint, TensorsThatDoNotFitTheConfigAreNamed) {
@@ -376,6 +410,25 @@ TEST_F(Training, ResumesBitwiseBehindAStepThatWasSkipped) {
   expect_same(resumed.weights, straight);
 }
 
+/// Which did not count the steps that changed something.
+TEST_F(Training, AStateOfAnOlderVersionHasAppliedEachOfItsSteps) {
+  Scratch scratch;
+  const ModelConfig config = small(true, false);
+  Weights weights = make_weights(config, DType::fp32);
+  AdamW adam(parameters(weights), {});
+  const TrainingState state{7, 2, {}};
+  save_checkpoint(scratch.path(), config, weights, &adam, &state);
+  {
+    const SafetensorsFile file(scratch / "training.safetensors");
+    for (const char* name : {"master.embed", "m.embed", "v.embed"}) EXPECT_TRUE(file.contains(name)) << name;
+    std::vector<TensorToWrite> tensors;
+    for (const auto& [name, entry] : file.tensors()) tensors.push_back(copy_of(file, name));
+    write_safetensors(scratch / "training.safetensors", tensors, {{"step", "7"}, {"seed", "2"}});
+  }
+  EXPECT_EQ(load_training(scratch.path(), adam).step, 7);
+  EXPECT_EQ(adam.steps(), 7);
+}
+
 TEST_F(Training, AModelSavedWithoutItsTrainingLeavesNoneOfAnother) {
   Scratch scratch;
   const ModelConfig config = small(true, false);
@@ -391,6 +444,23 @@ TEST_F(Training, AModelSavedWithoutItsTrainingLeavesNoneOfAnother) {
   EXPECT_TRUE(has_training(scratch.path()));
   save_checkpoint(scratch.path(), config, weights);
   EXPECT_FALSE(has_training(scratch.path()));
+  save_checkpoint(scratch.path(), config, weights, &adam, &state);
+  save_checkpoint(scratch.path(), config, weights, &adam);  // of an unknown step
+  EXPECT_FALSE(has_training(scratch.path()));
+  std::filesystem::create_directories(scratch / "training.safetensors/in it");
+  expect_error(
+      Status::io_error, [&] { save_checkpoint(scratch.path(), config, weights); },
+      (scratch / "training.safetensors").string());
+}
+
+TEST_F(Training, WeightsOfAnotherModelAreNotSaved) {
+  Scratch scratch;
+  Weights weights = make_weights(small(true, false), DType::fp32);
+  ModelConfig other = small(true, false);
+  other.ffn = 7;
+  expect_error(
+      Status::invalid_argument, [&] { save_checkpoint(scratch / "model", other, weights); }, "checkpoint: weights");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "model"));
 }
 
 TEST_F(Training, AFullDiskOrWhatElseGoesWrongLeavesTheWholeOldCheckpoint) {
@@ -420,10 +490,35 @@ TEST_F(Training, AFullDiskOrWhatElseGoesWrongLeavesTheWholeOldCheckpoint) {
         save_checkpoint(scratch.path(), config, weights, &adam, &next, [] { throw Error(Status::io_error, "no"); });
       },
       "no");
+  // Each file is flushed before the first takes its name, at which it is once more.
+  for (const int flush : {1, 2, 3, 4}) {
+    flushes_until_one_fails = flush;
+    expect_error(
+        Status::io_error, [&] { save_checkpoint(scratch.path(), config, weights, &adam, &next); }, "flushing",
+        "unchanged");
+  }
   for (const auto& [name, content] : before) EXPECT_EQ(coda::testing::slurp(scratch / name), content) << name;
   EXPECT_EQ(coda::testing::count_files(scratch.path()), 3u);
+  flushed_folders = 0;
   save_checkpoint(scratch.path(), config, weights, &adam, &next);
+  EXPECT_GT(flushed_folders, 0) << "a new name outlasts a power cut once its folder is flushed";
   EXPECT_EQ(read_training(scratch.path()).step, 9);
+}
+
+/// What is checked before memory is asked for refuses no model that was saved.
+TEST_F(Training, AModelThatIsAllOnePartComesBack) {
+  for (auto side : {&ModelConfig::vocab, &ModelConfig::hidden, &ModelConfig::ffn, &ModelConfig::heads}) {
+    Scratch scratch;
+    ModelConfig config = small(false, true);
+    config.*side = 600;
+    Weights weights = make_weights(config, DType::fp32);
+    initialise(weights, 1);
+    AdamW adam(parameters(weights), {});
+    const TrainingState state{0, 1, {}};
+    save_checkpoint(scratch.path(), config, weights, &adam, &state);
+    expect_same(load_model(scratch.path()).weights, weights);
+    EXPECT_NO_THROW(check_training(scratch.path(), config));
+  }
 }
 
 TEST_F(Training, AStateOfAnotherModelIsNamedAndChangesNothing) {
@@ -453,6 +548,8 @@ TEST_F(Training, AStateOfAnotherModelIsNamedAndChangesNothing) {
   expect_error(Status::invalid_argument, [&] { load_training(scratch.path(), less); }, "tensors");
   write_safetensors(scratch / "training.safetensors", {}, {{"step", "12x"}, {"seed", "1"}});
   expect_error(Status::invalid_argument, [&] { read_training(scratch.path()); }, "step", "12x");
+  write_safetensors(scratch / "training.safetensors", {}, {{"step", "1099511627776"}, {"seed", "1"}});
+  EXPECT_EQ(read_training(scratch.path()).step, std::int64_t{1} << 40);
   write_safetensors(scratch / "training.safetensors", {}, {{"step", "12"}});
   expect_error(Status::invalid_argument, [&] { read_training(scratch.path()); }, "seed", "\"\"");
   write_safetensors(scratch / "training.safetensors", {}, {{"step", "-1"}, {"seed", "1"}});
@@ -488,15 +585,20 @@ TEST(Weights, InitialisationIsAFunctionOfTheSeed) {
 }
 
 TEST(HostTensor, ChecksShapesAndTypes) {
-  expect_error(Status::invalid_argument, [] { HostTensor t(DType::fp32, {2, -1}); }, "shape", "[2, -1]");
+  expect_error(Status::invalid_argument, [] { HostTensor t(DType::fp32, {2, -1}); }, "no negative extent, got [2, -1]");
   const std::int64_t huge = std::int64_t{1} << 40;
   expect_error(Status::invalid_argument, [=] { HostTensor t(DType::fp32, {huge, huge}); }, "2^62");
+  // The largest, and one that is an element larger.
+  constexpr std::int64_t most = std::int64_t{1} << 59;
+  EXPECT_EQ(element_count({2, most / 2}, DType::fp64), most);
+  expect_error(Status::invalid_argument, [=] { element_count({most + 1}, DType::fp64); }, "2^62 bytes");
   HostTensor t(DType::bf16, {3, 5});
-  expect_error(Status::invalid_argument, [&] { t.values<float>(); }, "bf16", "fp32");
+  expect_error(Status::invalid_argument, [&] { t.values<float>(); }, "the element type bf16, got fp32");
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(t.data()) % 64, 0u);
   EXPECT_EQ(t.matrix().cols, 5);
   EXPECT_TRUE(HostTensor(DType::fp32, {0, 4}).present());
   EXPECT_FALSE(HostTensor().present());
+  EXPECT_FALSE(HostTensor().clone().present());
 }
 
 }  // namespace

@@ -417,6 +417,20 @@ TEST(ModelConfig, TextThatIsNoObjectIsRefused) {
       Status::io_error, [&] { coda::nn::read_config(large); }, "large.json", "expected at most 16777216 bytes");
 }
 
+TEST(Json, IsReadAsDeepAsAnyOfOursAndNotMuchDeeper) {
+  const auto nested = [](std::size_t depth) {
+    return coda::parse_json(std::string(depth, '[') + std::string(depth, ']'));
+  };
+  EXPECT_TRUE(nested(60).is_array());
+  EXPECT_TRUE(nested(70).is_discarded());
+}
+
+TEST(Json, IsShownInALine) {
+  EXPECT_EQ(coda::shown(std::string(118, 'x')), '"' + std::string(118, 'x') + '"');
+  EXPECT_EQ(coda::shown(std::string(119, 'x')), '"' + std::string(116, 'x') + "...");
+  EXPECT_EQ(coda::shown(std::string(115, 'x') + "\u00e9\u00e9\u00e9"), '"' + std::string(115, 'x') + "...");
+}
+
 TEST(ModelConfig, ErrorsAreOneLineInUtf8) {
   const auto message = [](const nlohmann::json& config) {
     try {

@@ -9,12 +9,16 @@
 #include <fstream>
 #include <limits>
 #include <new>
+#include <numeric>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 
 #include "coda/core/error.h"
 #include "coda/nn/checkpoint.h"
 #include "coda/nn/generate.h"
+#include "coda/nn/passes.h"
+#include "coda/nn/rng.h"
 #include "coda/nn/trainer.h"
 #include "coda/nn/unfused.h"
 #include "tests/nn/scratch.h"
@@ -266,6 +270,67 @@ TEST(ModelPromise, LargeVocabulariesGoThroughTheHeadInBlocksOfRows) {
   for (std::size_t i = 0; i < c.size(); i += 97) EXPECT_NEAR(c[i], d[i], 1e-10 * (1 + std::abs(d[i])));
 }
 
+/// Of heads, which the model calls in place or not, as it needs it.
+TEST(Passes, WriteAllOfAnotherMatrixAsTheyDoInPlace) {
+  constexpr std::int64_t kRows = 3, kDim = 10, kWidth = 5 * kDim;
+  const auto random = [](std::uint64_t stream, const Shape& shape) {
+    HostTensor tensor(DType::fp32, shape);
+    const Rng rng(5, stream);
+    for (std::size_t i = 0; float& x : tensor.values<float>()) x = static_cast<float>(rng.normal(i++));
+    return tensor;
+  };
+  const HostTensor in = random(1, {kRows, kWidth}), x = random(2, {kRows, kWidth}), q = random(3, {kDim}),
+                   k = random(4, {kDim});
+  HostTensor table(DType::fp32, {kRows, kDim}), position(DType::int32, {kRows});
+  ops::rotary_table(table.matrix(), 100);
+  std::iota(position.values<std::int32_t>().begin(), position.values<std::int32_t>().end(), 0);
+  const ops::Heads heads{.q = 2,
+                         .k = 1,
+                         .v = 2,
+                         .head_dim = kDim,
+                         .table = std::as_const(table).matrix(),
+                         .position = std::as_const(position).vector()};
+  const auto expect_same = [&](const char* name, const auto& run) {
+    HostTensor same = in.clone(), other = in.clone();
+    for (float& value : other.values<float>()) value = NAN;
+    run(std::as_const(same).matrix(), same.matrix());
+    run(in.matrix(), other.matrix());
+    EXPECT_EQ(std::memcmp(same.data(), other.data(), same.bytes().size()), 0) << name;
+    const std::span<const float> first = same.values<float>(), before = in.values<float>();
+    EXPECT_NE(first[kWidth], before[kWidth]) << name;  // of the second row
+    EXPECT_EQ(first[kWidth - 1], before[kWidth - 1]) << name << ": of v";
+  };
+  for (const bool back : {false, true}) {
+    expect_same("rotate", [&](const ConstMatrix& from, const Matrix& to) { passes::rotate(from, heads, back, to); });
+  }
+  expect_same("head_norm", [&](const ConstMatrix& from, const Matrix& to) {
+    passes::head_norm(from, heads, q.vector(), k.vector(), 1e-5, to);
+  });
+  expect_same("head_norm_backward", [&](const ConstMatrix& from, const Matrix& to) {
+    HostTensor dweight(DType::fp32, {passes::row_blocks(kRows), kWidth});
+    for (float& value : dweight.values<float>()) value = NAN;
+    passes::head_norm_backward(x.matrix(), heads, q.vector(), k.vector(), 1e-5, from, to, dweight.matrix());
+    for (std::size_t i = 0; const float value : dweight.values<float>()) {
+      EXPECT_EQ(value == 0, i++ >= 3 * kDim) << "of v nothing, and of all others something";
+    }
+  });
+}
+
+/// exp() of logits is out of range both ways, if not less the largest of them; the last register is not full.
+TEST(Passes, CrossEntropyOfLogitsFarFromZero) {
+  constexpr std::int64_t kColumns = 41;
+  HostTensor logits(DType::fp32, {2, kColumns}), target(DType::int32, {2}), lse(DType::fp32, {2}),
+      loss(DType::fp32, {2});
+  for (float& x : logits.values<float>()) x = -1000;
+  logits.values<float>()[kColumns + 5] = 1000;
+  target.values<std::int32_t>()[1] = 5;
+  passes::cross_entropy(logits.matrix(), target.vector(), lse.vector(), loss.vector());
+  EXPECT_NEAR(lse.values<float>()[0], -1000 + std::log(kColumns), 1e-3);
+  EXPECT_NEAR(loss.values<float>()[0], std::log(kColumns), 1e-3);
+  EXPECT_EQ(lse.values<float>()[1], 1000);
+  EXPECT_EQ(loss.values<float>()[1], 0);
+}
+
 TEST(Decoder, TokenByTokenEqualsTheWholeText) {
   for (const bool qk_norm : {false, true}) {
     const ModelConfig config = tiny_config(qk_norm, false);
@@ -350,6 +415,17 @@ TEST(Generate, BehindAllPositionsGoesOnFromTheLaterHalfOfTheText) {
   }
 }
 
+TEST(Generate, HoldsNoMorePositionsThanItsTextHas) {
+  ModelConfig config = tiny_config(false, false);
+  const Weights weights = lively_weights(config, DType::fp32, 5);
+  const std::vector<std::int32_t> prompt{1, 2};
+  EXPECT_TRUE(generate(config, weights, prompt, {.tokens = 0}).empty());
+  const auto few = generate(config, weights, prompt, {.tokens = 3});  // starts the threads, too
+  config.max_positions = std::numeric_limits<std::int32_t>::max();
+  const test::FullMemory full(rlim_t{32} << 20);
+  EXPECT_EQ(generate(config, weights, prompt, {.tokens = 3}), few);
+}
+
 TEST(Generate, TakesAPromptOfAllPositions) {
   ModelConfig config = tiny_config(false, false);
   for (const std::int64_t positions : {1, 3}) {
@@ -410,6 +486,8 @@ TEST(ModelErrors, NameTheArgument) {
       Status::invalid_argument, [&] { generate(config, weights, empty, {}); }, "generate", "prompt", "got 0");
   testing::expect_error(
       Status::invalid_argument, [&] { check_generate(config, 1, {.tokens = -1}); }, "tokens", "got -1");
+  testing::expect_error(
+      Status::invalid_argument, [&] { check_generate(config, 65, {}); }, "prompt: expected 1 to 64 tokens", "got 65");
   testing::expect_error(
       Status::invalid_argument, [&] { check_generate(config, 1, {.sample = {.top_k = -1}}); }, "top_k", "got -1");
 }

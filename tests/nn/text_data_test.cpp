@@ -111,10 +111,20 @@ TEST(TextData, ValidationShowsEachWindowInOrder) {
   EXPECT_EQ(last.inputs.front(), 129 + 40);
   EXPECT_EQ(last.targets.back(), 199);
   expect_error(Status::invalid_argument, [&] { data.validation_batch(2); }, "validation batch", "got 2");
+  expect_error(Status::invalid_argument, [&] { data.validation_batch(-1); }, "validation batch", "got -1");
   // A byte less: the last window has no byte after it. A part of a byte is a byte.
   const TextData shorter(counting(200), {.batch = 7, .seq = 10, .validation = 0.3451, .seed = 3});
   ASSERT_EQ(shorter.validation().size(), 70u);
   EXPECT_EQ(shorter.validation_batch(0).rows, 6);
+}
+
+TEST(TextData, ValidationHasNoEmptyBatch) {
+  // As short as it may be: a window and the byte after it.
+  const TextData one(counting(88), {.batch = 1, .seq = 10, .validation = 0.125, .seed = 3});
+  ASSERT_EQ(one.validation().size(), 11u);
+  EXPECT_EQ(one.validation_batches(), 1);
+  EXPECT_EQ(one.validation_batch(0).targets.back(), 87);
+  EXPECT_EQ(TextData(counting(88), {.batch = 1, .seq = 1, .validation = 0}).validation_batches(), 0);
 }
 
 TEST(TextData, TheShortestTextIsOneSequenceAndOneByte) {

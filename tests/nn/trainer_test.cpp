@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -415,6 +416,25 @@ TEST(Training, ALineThatCannotBeWrittenEndsTheRunWithACheckpoint) {
   EXPECT_EQ(log_of(scratch / "out").back()["step"], 6);
 }
 
+TEST(Training, LinesThatNoRunWroteGoFromTheLogOfAResumedOne) {
+  const Scratch scratch;
+  Trainer(small_run(scratch.write("text.txt", rhyme(9000)), 4)).run(quiet(scratch / "out", 2));
+  const std::string log = slurp(scratch / "out" / "log.jsonl");
+  scratch.write("out/log.jsonl", "\n[1]\n\"step\"\n{}\n{\"step\":\"1\"}\n{\"step\":null}\n{\"step\":0.5}\n" + log);
+  Trainer::resume(scratch / "out")->run(quiet(scratch / "out", 1));
+  EXPECT_EQ(slurp(scratch / "out" / "log.jsonl").substr(0, log.size()), log);
+  EXPECT_EQ(log_of(scratch / "out").size(), 3U);
+}
+
+TEST(TrainingErrors, AFolderThatCannotBeLookedAtIsNamed) {
+  const Scratch scratch;
+  std::filesystem::create_symlink("loop", scratch / "loop");
+  expect_error(Status::io_error, [&] { Trainer::resume(scratch / "loop"); }, "loop", "Too many levels");
+  EXPECT_FALSE(find_run(scratch / "loop"));
+  const std::string name(300, 'x');
+  expect_error(Status::io_error, [&] { Trainer::resume(scratch / name); }, name, "File name too long");
+}
+
 TEST(TrainingErrors, ALogThatCannotBeReadIsNotReplaced) {
   const Scratch scratch;
   Trainer(small_run(scratch.write("text.txt", rhyme(9000)), 6)).run(quiet(scratch / "out", 3));
@@ -541,7 +561,9 @@ TEST(Comparison, LossesOfFusedAndUnfusedStayTogether) {
   CompareOptions compare{small_run(scratch.write("text.txt", rhyme(20000)), 100), 20, 0, {}};
   compare.train.rate = 2e-3;
   compare.progress.mode = ProgressOptions::Mode::off;
+  const auto begin = std::chrono::steady_clock::now();
   const Comparison result = compare_with_unfused(compare);
+  double measured = 0;
   ASSERT_EQ(result.rows.size(), 2U);
   EXPECT_EQ(result.steps, 100);
   EXPECT_TRUE(result.rows[0].largest_difference() <= 1e-4) << result.rows[0].largest_difference();
@@ -552,7 +574,13 @@ TEST(Comparison, LossesOfFusedAndUnfusedStayTogether) {
     EXPECT_LT(row.fused.bytes_moved, row.unfused.bytes_moved);
     EXPECT_LT(row.fused.bytes_held, row.unfused.bytes_held);
     EXPECT_GT(row.fused.bytes_held, 0);
+    EXPECT_GT(row.fused.bytes_moved, row.fused.bytes_held) << "what is held is written, and read at least once";
+    measured += 20 * (row.fused.milliseconds + row.unfused.milliseconds) / 1000;
   }
+  // At least half of the steps took the median or longer; what comes besides is no hundred times the steps.
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  EXPECT_LT(measured, 2 * seconds);
+  EXPECT_GT(measured, seconds / 100);
   EXPECT_NE(format_table(result).find("largest difference"), std::string::npos);
   EXPECT_NE(format_table(result).find("fp32, the first 20 of 100 steps"), std::string::npos) << format_table(result);
   const auto json = parse_json(format_json(result));
@@ -568,6 +596,55 @@ TEST(Comparison, TakesNoMoreStepsThanTheRunHas) {
         Status::invalid_argument, [&] { compare_with_unfused({.train = run, .steps = steps, .progress = {}}); },
         "compare: steps: expected a number from 1 to the run's 10", "got " + std::to_string(steps));
   }
+}
+
+TEST(Comparison, IsOfTheStepsAndTypesThatItIsAskedFor) {
+  const Scratch scratch;
+  CompareOptions compare{small_run(scratch.write("text.txt", rhyme(9000)), 0, DType::fp16), 2, 1e-6, {}};
+  compare.progress.mode = ProgressOptions::Mode::off;
+  EXPECT_EQ(compare.checked().steps, 2) << "as many as are compared";
+  const Comparison result = compare_with_unfused(compare);
+  ASSERT_EQ(result.rows.size(), 2U);
+  EXPECT_EQ(result.steps, 2);
+  EXPECT_EQ(result.rows[1].dtype, DType::fp32);
+  EXPECT_EQ(result.rows[1].steps(), 2) << "no more than of the first, however little time is left";
+  compare.train.batch = 0;
+  expect_error(Status::invalid_argument, [&] { compare.checked(); }, "train: batch", "got 0");
+}
+
+/// Two of three steps, of which the first was the worst.
+Comparison comparison() {
+  const Measured fused{12.5, 3'000'000, 1'300'000, {6, 5}}, unfused{25, 6'000'000, 2'600'000, {8, 4.5}};
+  return {.steps = 3, .tokens_per_step = 128, .rows = {{DType::bf16, fused, unfused}}};
+}
+
+TEST(Comparison, ItsTableHasEachNumberInItsPlace) {
+  EXPECT_EQ(format_table(comparison()),
+            R"(fused against unfused, from the same weights on the same batches of 128 tokens
+
+bf16, the first 2 of 3 steps               fused   unfused fused / unfused
+  time of a step, ms                        12.5      25.0            0.50
+  activations moved, MB                      3.0       6.0            0.50
+  activations held, MB                       1.3       2.6            0.50
+  loss of the last step, nats             5.0000    4.5000            1.11
+  largest difference over the steps     2.00e+00  (25.0000 %)
+)");
+}
+
+TEST(Comparison, ItsJsonHasEachNumberInItsPlace) {
+  const auto json = parse_json(format_json(comparison()));
+  const nlohmann::json expected = {
+      {"steps", 3},
+      {"tokens_per_step", 128},
+      {"bf16",
+       {{"steps", 2},
+        {"fused",
+         {{"milliseconds", 12.5}, {"bytes_moved", 3'000'000}, {"bytes_held", 1'300'000}, {"losses", {6., 5.}}}},
+        {"unfused",
+         {{"milliseconds", 25.}, {"bytes_moved", 6'000'000}, {"bytes_held", 2'600'000}, {"losses", {8., 4.5}}}},
+        {"largest_difference", 2.},
+        {"largest_part", 0.25}}}};
+  EXPECT_EQ(json, expected);
 }
 
 TEST(Comparison, ALossThatIsNotFiniteIsNotForgotten) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coda/ops/ops.h"
@@ -166,13 +167,15 @@ struct State {
 TEST(Optimizer, adamw_is_its_formula) {
   Random random(3);
   const Mat w = normal_mat(random, 5003, 1, 1, DType::fp32);
-  for (const double clip : {0.0, 7.0}) {
+  // Not clipped, clipped, clipped where the scale turns the gradient, and a gradient that is short enough.
+  for (const auto& [clip, scale] : {std::pair{0.0, 0.5}, {7.0, 0.5}, {7.0, -0.5}, {1e3, 0.5}}) {
     State s(w);
     ops::AdamW call = s.call();
     call.clip_norm = clip;
+    call.gradient_scale = scale;
     ops::adamw(call);
     const double norm = std::sqrt(4.0 * 5003) * 0.5;
-    const double g = clip > 0 ? 2.0 * 0.5 * clip / norm : 1.0;
+    const double g = 2.0 * scale * (clip == 7 ? clip / norm : 1);
     const double m = 0.9 * 0.5 + 0.1 * g, v = 0.95 * 0.25 + 0.05 * g * g;
     const double step = 0.01 * m / (1 - std::pow(0.9, 3)) / (std::sqrt(v / (1 - std::pow(0.95, 3))) + 1e-8);
     for (std::int64_t i = 0; i < w.rows; ++i) {
