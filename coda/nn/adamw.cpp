@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "coda/core/error.h"
@@ -36,6 +37,12 @@ void check_numbers(ops::AdamW call, DType state) {
   const Vector nothing(nullptr, state, 0);
   call.master = call.m = call.v = nothing;
   call.gradient = nothing;
+  ops::adamw(call);
+}
+/// Throws for what the call would, by one whose norm is not finite, which changes nothing.
+void check(ops::AdamW call) {
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  call.squared_norm = ConstVector(&none, DType::fp64, 1);
   ops::adamw(call);
 }
 
@@ -88,9 +95,16 @@ StepResult AdamW::step(std::span<const ConstVector> gradients, double rate, doub
                               g.data ? "" : "a null pointer to ", g.size, name_of(g.dtype)));
     }
   }
+  const auto call_of = [&](std::size_t i) {
+    Slot& slot = slots_[i];
+    ops::AdamW call = numbers(options_, rate, steps_ + 1, gradient_scale);
+    call.master = slot.master.vector(), call.m = slot.m.vector(), call.v = slot.v.vector();
+    call.weight = slot.parameter.value, call.gradient = gradients[i];
+    if (!slot.parameter.decay) call.weight_decay = 0;
+    return call;
+  };
   // Before anything changes; clipping makes the scale no larger.
-  for (const Slot& slot : slots_)
-    check_numbers(numbers(options_, rate, steps_ + 1, gradient_scale), slot.master.dtype());
+  for (std::size_t i = 0; i < slots_.size(); ++i) check(call_of(i));
 
   StepResult result;
   result.gradient_norm = gradient_norm(gradients) * std::abs(gradient_scale);
@@ -99,15 +113,7 @@ StepResult AdamW::step(std::span<const ConstVector> gradients, double rate, doub
     gradient_scale *= options_.clip_norm / result.gradient_norm;
   }
 
-  const ops::AdamW call = numbers(options_, rate, steps_ + 1, gradient_scale);
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
-    ops::AdamW one = call;
-    one.master = slot.master.vector(), one.m = slot.m.vector(), one.v = slot.v.vector();
-    one.weight = slot.parameter.value, one.gradient = gradients[i];
-    if (!slot.parameter.decay) one.weight_decay = 0;
-    ops::adamw(one);
-  }
+  for (std::size_t i = 0; i < slots_.size(); ++i) ops::adamw(call_of(i));
   ++steps_;
   result.applied = true;
   return result;

@@ -254,12 +254,7 @@ FAULTS = [
     (LOOP, "if (first_ != first) {", "if (first_ < 0) {", loop),
     (LOOP, 'std::string(call.op) + ": workspace', 'std::string("gemm") + ": workspace', extremes),
     (ADAMW, "    check_numbers(numbers(options, 0, 1, 1), state);\n", "", adamw),
-    (
-        ADAMW,
-        "check_numbers(numbers(options_, rate, steps_ + 1, gradient_scale), slot.master.dtype());",
-        "static_cast<void>(slot);",
-        adamw,
-    ),
+    (ADAMW, "check(call_of(i));", ";", adamw),
     (SAFETENSORS, "!text.empty() && text[0] == '{';", "true;", safetensors),
     (SAFETENSORS, "names[level + 1].clear();", ";", safetensors),
     (JSON, "deep || text.find('\\0') != text.npos", "deep", "core/json.cpp safetensors_test"),

@@ -195,6 +195,16 @@ TEST(AdamW, AStepThatOneStateCannotHoldChangesNone) {
   EXPECT_EQ(adam.steps(), 0);
 }
 
+TEST(AdamW, AStepThatOneTensorCannotTakeChangesNone) {
+  HostTensor first(DType::fp32, {4}), second(DType::fp32, {4}), gradient(DType::fp32, {4});
+  for (float& x : gradient.values<float>()) x = 1;
+  AdamW adam({{"first", first.vector(), true}, {"second", second.vector(), true}}, {});
+  const ConstVector gradients[] = {gradient.vector(), second.vector()};
+  expect_error(Status::invalid_argument, [&] { adam.step(gradients, 0.1); }, "weight", "overlaps the input gradient");
+  EXPECT_EQ(first.values<float>()[0], 0);
+  EXPECT_EQ(adam.slots()[0].m.values<float>()[0], 0);
+}
+
 TEST(AdamW, AnEmptyParameterNeedsNoMemory) {
   HostTensor w(DType::fp32, {1}), gradient(DType::fp32, {1});
   gradient.values<float>()[0] = 1;
