@@ -135,6 +135,35 @@ def causal_attention(qkv: Tensor, c: LlamaConfig) -> Tensor:
 Attention = Callable[[Tensor, LlamaConfig], Tensor]  # as causal_attention
 
 
+# Of models of `transformers`.
+
+
+def sizes_of(model: nn.Module) -> dict:
+    """As LlamaConfig has them."""
+    theirs = model.config
+    return {
+        "vocabulary": theirs.vocab_size,
+        "hidden": theirs.hidden_size,
+        "ffn": theirs.intermediate_size,
+        "layers": len(model.model.layers),  # some may have been taken out
+        "q_heads": theirs.num_attention_heads,
+        "kv_heads": theirs.num_key_value_heads,
+        "head_dim": getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads,
+    }
+
+
+def expect_weights_alone(model: nn.Module) -> None:
+    """Refuses a projection or table that is more than its weight."""
+    for name, part in model.named_modules():
+        if not name.endswith(("_proj", "lm_head", "embed_tokens")):
+            continue
+        plain = nn.Embedding if name.endswith("embed_tokens") else nn.Linear
+        if type(part) is not plain:  # such as an adapter
+            raise ValueError(f"Llama: model: expected {name} to be {plain.__name__}, got {type(part).__name__}")
+        if getattr(part, "bias", None) is not None:
+            raise ValueError(f"Llama: model: expected {name} without a bias, got one that has it")
+
+
 class Llama(nn.Module):
     """`model(token, target)` is the mean cross-entropy of a batch, `model.logits(token)` its logits. target[b, t] is what
     follows token[b, t]: it is not shifted here, as the labels of `transformers` are.
@@ -224,6 +253,9 @@ class Llama(nn.Module):
             raise ValueError(f"Llama: function: expected none, since it is swiglu, got {options['function']}")
         with torch.set_grad_enabled(torch.is_grad_enabled() and target is not None):
             heads = self.heads(token, position)
+            if isinstance(target, Tensor) and target.shape != token.shape:  # or a transposed one would pass
+                expected, found = tuple(token.shape), tuple(target.shape)
+                raise ValueError(f"Llama: target: expected the shape {expected} of token, got {found}")
             x, qkv = self.front(token, self.table, heads)
             for part in self.between:
                 x, qkv = part(attention(qkv, self.config), x, heads)
@@ -258,24 +290,14 @@ class Llama(nn.Module):
         ):
             if found != expected:
                 raise ValueError(f"Llama: model: expected {name} {expected}, got {found}")
-        for name, part in model.named_modules():
-            plain = nn.Embedding if name.endswith("embed_tokens") else nn.Linear
-            if name.endswith(("_proj", "lm_head", "embed_tokens")) and type(part) is not plain:  # such as an adapter
-                raise ValueError(f"Llama: model: expected {name} to be {plain.__name__}, got {type(part).__name__}")
+        expect_weights_alone(model)
         most = theirs.max_position_embeddings
         if positions is not None and positions > most and kind == "dynamic":
             raise ValueError(f"Llama: positions: expected at most {most} with dynamic angles, got {positions}")
         # Dynamic ones are now those of the longest text so far.
         frequency = rotary.original_inv_freq if kind == "dynamic" else rotary.inv_freq
-        head_dim = getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
         config = LlamaConfig(
-            vocabulary=theirs.vocab_size,
-            hidden=theirs.hidden_size,
-            ffn=theirs.intermediate_size,
-            layers=theirs.num_hidden_layers,
-            q_heads=theirs.num_attention_heads,
-            kv_heads=theirs.num_key_value_heads,
-            head_dim=head_dim,
+            **sizes_of(model),
             positions=positions or most,
             frequencies=tuple(frequency.double().tolist()),  # whatever the kind of scaling
             rotary_scale=float(rotary.attention_scaling),
@@ -295,7 +317,8 @@ class Llama(nn.Module):
     @torch.no_grad()
     def copy_to(self, model: nn.Module) -> None:
         """Copies the weights into a model of `transformers` of the same shape, whose head is tied where ours is, and
-        which has QK-norm where ours has."""
+        which has QK-norm where ours has; its angles and eps are as it has them. ValueError, and nothing is written, if
+        it has another shape or a part that this one lacks."""
         c = self.config
         if (model.lm_head.weight is model.model.embed_tokens.weight) != c.tied:
             raise ValueError(f"Llama: model: expected a head that is {'' if c.tied else 'not '}tied, got another one")
@@ -303,6 +326,10 @@ class Llama(nn.Module):
             raise ValueError(
                 f"Llama: model: expected one {'with' if c.qk_norm else 'without'} QK-norm, got another one"
             )
+        for name, found in sizes_of(model).items():
+            if found != getattr(c, name):
+                raise ValueError(f"Llama: model: expected {name} {getattr(c, name)}, got {found}")
+        expect_weights_alone(model)
         model.model.embed_tokens.weight.copy_(self.table)
         if self.head is not None:
             model.lm_head.weight.copy_(self.head)

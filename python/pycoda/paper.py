@@ -226,6 +226,10 @@ def _expect(operation: str, name: str, tensor: Tensor, shape: tuple, dtype: torc
             f"{operation}: {name}: expected {dtype} of shape {shape} on {device}, "
             f"got {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}"
         )
+    if len(shape) == 1 and not tensor.is_contiguous():
+        raise RuntimeError(
+            f"{operation}: {name}: expected elements that follow each other, got a stride of {tensor.stride(0)}"
+        )
 
 
 def _expect_rows(operation: str, name: str, matrix: Tensor) -> None:

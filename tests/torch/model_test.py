@@ -143,6 +143,40 @@ class Model(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, message):
                 Llama.from_transformers(ours).copy_to(theirs)
 
+    def test_a_bias_that_the_config_has_not_is_refused(self):
+        for name in ("lm_head", "model.layers.1.mlp.up_proj"):  # such as that of a head put in place of theirs
+            theirs = their_model(LlamaForCausalLM, TheirLlamaConfig)
+            part = theirs.get_submodule(name)
+            part.bias = torch.nn.Parameter(torch.ones(part.out_features, dtype=torch.float64))
+            with self.assertRaisesRegex(ValueError, f"expected {name} without a bias, got one that has it"):
+                Llama.from_transformers(theirs)
+
+    def test_a_copy_to_another_shape_is_refused_and_writes_nothing(self):
+        ours = Llama.from_transformers(their_model(LlamaForCausalLM, TheirLlamaConfig))
+        for message, options in (
+            ("expected layers 3, got 2", {"num_hidden_layers": 2}),
+            ("expected vocabulary 101, got 102", {"vocab_size": 102}),
+            # Whose weights have the same shapes.
+            ("expected q_heads 6, got 12", {"num_attention_heads": 12, "num_key_value_heads": 4}),
+            # Which would stay beside our weights.
+            ("expected model.layers.0.self_attn.q_proj without a bias", {"attention_bias": True}),
+            ("expected model.layers.0.mlp.gate_proj without a bias", {"mlp_bias": True}),
+        ):
+            theirs = their_model(LlamaForCausalLM, TheirLlamaConfig, **options)
+            before = copy.deepcopy(theirs.state_dict())
+            with self.assertRaisesRegex(ValueError, f"Llama: model: {message}"):
+                ours.copy_to(theirs)
+            for name, weight in theirs.state_dict().items():
+                self.assertTrue(torch.equal(weight, before[name]), name)
+
+    def test_layers_that_were_taken_out_stay_out(self):
+        theirs = their_model(LlamaForCausalLM, TheirLlamaConfig)
+        theirs.model.layers = theirs.model.layers[:2]
+        ours = Llama.from_transformers(theirs)
+        token = torch.randint(0, 101, (2, 20))
+        expected = theirs(token, use_cache=False).logits.detach()
+        self.assertLess(relative(ours.logits(token), expected), FP32_INSIDE)
+
     def test_it_learns(self):
         torch.manual_seed(1)
         model = Llama(LlamaConfig(31, 64, 96, 2, 4, 2, 16, positions=32))
@@ -264,6 +298,8 @@ class Model(unittest.TestCase):
         token = torch.zeros(2, 16, dtype=torch.int64)
         with self.assertRaisesRegex(ValueError, r"position: expected the shape \(2, 16\) of token, got \(16,\)"):
             model(token, token, position=torch.arange(16))
+        with self.assertRaisesRegex(ValueError, r"target: expected the shape \(2, 16\) of token, got \(16, 2\)"):
+            model(token, token.T)
 
     def test_another_activation_is_refused(self):
         model, token = Llama(LlamaConfig(31, 64, 96, 1, 4, 2, 16, positions=16)), torch.zeros(2, 16, dtype=torch.int64)

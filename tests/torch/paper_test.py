@@ -149,6 +149,9 @@ class Kernels(unittest.TestCase):
                 if right.dim() == 2:
                     apart = right.new_empty(2 * right.shape[0], 2 * right.shape[1])[::2, ::2]
                     refused(argument, ".*dense.*, got strides", apart)
+                else:
+                    apart = torch.stack((right, right), 1)[:, 0]
+                    refused(argument, "elements that follow each other, got a stride of 2", apart)
             if kernel.blocks_of:
                 for size in (0, -64, 100, 2 * N):
                     message = f"block_size: expected a divisor of {kernel.blocks_of}, which is 768, got {size}"
