@@ -81,6 +81,51 @@ class RecordTests(unittest.TestCase):
     def test_other_lines_are_no_records(self) -> None:
         self.assertEqual(records_of(["## 3 s", "gpu_test: the build failed", ""]), [])
 
+    def test_each_kind_of_line_is_a_record(self) -> None:
+        for line, expected in (
+            (
+                "first calls: 27 operations, each captured as the first of a process and replayed 1000 times: 26 with the "
+                "same bits",
+                {"what": "first calls", "operations": 27, "replays": 1000, "same": 26},
+            ),
+            (
+                "bad calls: 731, 730 named errors, 1 launched something, 24 good calls after them",
+                {"what": "bad calls", "calls": 731, "named_errors": 730, "launched_something": 1},
+            ),
+            (
+                "processes: 3, 1450 hashes each, 2 differ",
+                {"what": "processes", "processes": 3, "hashes": 1450, "differ": 2},
+            ),
+            (
+                "threads: 8 threads x 4 streams x 10000 calls, the bits of serial calls, none waited, the pool of workspaces "
+                "grew by 5 bytes",
+                {"what": "threads", "threads": 8, "streams": 4, "calls": 10000, "pool_grew_bytes": 5},
+            ),
+            ("mutation: 32 of 33 faults caught in 90 s", {"what": "mutation", "caught": 32, "faults": 33}),
+            (
+                "initcheck: ERROR SUMMARY: 1 error",
+                {"what": "sanitizer", "tool": "initcheck", "reports": 1},
+            ),
+        ):
+            self.assertEqual(records_of([line]), [expected])
+
+    def test_a_record_of_another_run_stays(self) -> None:
+        """Such as that of another tool, or of a model in another type."""
+        reruns = [f"reruns: 9 kernels and layouts x {x}, 0 differ, 1 s" for x in ("20 while idle", "20 under load")]
+        others = [
+            "reruns: 9 kernels and layouts x 1000 while idle, 0 differ, 1 s",
+            "racecheck: SUMMARY: 0 errors",
+            TRAINING[0].replace("C++", "PyTorch"),
+            TRAINING[0].replace("llama", "qwen3"),
+        ]
+        lines = [*FULL_RUN, *reruns, SANITIZED, *TRAINING, *others]
+        alone = [record for line in lines[len(FULL_RUN) :] for record in records_of([line])]
+        document = {"records": []}
+        for record in alone:
+            update(document, [record])
+        for record in alone:
+            self.assertIn(record, document["records"])
+
     def test_a_record_replaces_its_own_kind_alone(self) -> None:
         old, other = {"what": "fuzz", "first_seed": 1, "failed": 7}, {"what": "fuzz", "first_seed": 5, "failed": 0}
         document = {"records": [other, old]}
@@ -107,6 +152,19 @@ class RecordTests(unittest.TestCase):
         found = records_of(done.stdout.splitlines())
         self.assertEqual(sum(r["failed"] for r in found), 5, done.stdout + done.stderr)
         self.assertEqual(found[0]["first_seed"], 7)
+
+    def test_a_file_is_made_and_keeps_what_is_not_recorded_anew(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "gpu/tests.json"  # of a device that had none
+            for commit, lines in (("c", FULL_RUN), ("d", TRAINING)):
+                run = [sys.executable, SCRIPTS / "record_tests.py", out, "--device", "a CPU", "--commit", commit]
+                subprocess.run(run, input="\n".join(lines), text=True, capture_output=True, check=True)
+            document = json.loads(out.read_text())
+        self.assertEqual([*document], ["device", "records"])  # there is no driver
+        commits = {r["what"]: r["commit"] for r in document["records"]}
+        self.assertEqual((commits["tests"], commits["training"]), ("c", "d"))
+        for record in document["records"]:
+            self.assertRegex(record["date"], r"^\d{4}-\d\d-\d\d$")
 
     def test_nothing_to_record_changes_nothing(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Layers and losses for PyTorch, forward and backward, against separate operations that autograd differentiates."""
 
+import contextlib
 import functools
+import itertools
 import unittest
 import unittest.mock
 
@@ -378,6 +380,37 @@ class InFp64(unittest.TestCase):
             else:
                 self.assertIsNone(leaf.grad)
 
+    def test_gradients_of_what_is_frozen_are_not_computed(self):
+        case = Case(torch.float64, "cpu", qk_norm=True)
+        case.layers[0].post_norm.requires_grad_(False)
+        case.layers[1].down.requires_grad_(False)
+        case.qkv[0].qkv.requires_grad_(False)
+        case.table.requires_grad_(False)
+        case.head.head.requires_grad_(False)
+        names = ("block_pre_backward", "block_backward", "block_post_backward")
+        with contextlib.ExitStack() as watched:
+            calls = {
+                name: watched.enter_context(unittest.mock.patch.object(ops, name, wraps=getattr(ops, name)))
+                for name in names
+            }
+            case.loss(ours).backward()
+        left_out = {
+            (name, key)
+            for name, call in calls.items()
+            for key, given in call.call_args.kwargs.items()
+            if given is None and ("gradients_" in key or key == "dtable")
+        }
+        self.assertEqual(
+            left_out,
+            {
+                ("block_pre_backward", "gradients_qkv"),
+                ("block_pre_backward", "dtable"),
+                ("block_backward", "gradients_post_norm"),
+                ("block_post_backward", "gradients_down"),
+                ("block_post_backward", "head_gradients_head"),
+            },
+        )
+
     def test_the_same_loss_without_gradients(self):
         for reduction in ("mean", "sum", "none"):
             case = Case(torch.float64, "cpu", qk_norm=True)
@@ -385,6 +418,19 @@ class InFp64(unittest.TestCase):
                 alone = case.loss(ours, reduction=reduction)
             self.assertFalse(alone.requires_grad)
             self.assertLessEqual(difference(case.loss(ours, reduction=reduction), alone), EXACT)
+
+    def test_nothing_is_computed_or_kept_for_a_backward_without_gradients(self):
+        for qk_norm, reduction in itertools.product((False, True), ("mean", "sum", "none")):
+            case = Case(torch.float64, "cpu", qk_norm=qk_norm)
+            with contextlib.ExitStack() as watched, torch.no_grad():
+                calls = [
+                    watched.enter_context(unittest.mock.patch.object(ops, name, wraps=getattr(ops, name)))
+                    for name in ("block_pre", "block", "block_post", "block_post_backward")
+                ]
+                case.loss(ours, reduction=reduction)
+            self.assertEqual([call.call_count for call in calls], [1, 1, 1, 0])
+            for name in ("x_mid", "rstd_mid", "preact", "qkv_preact"):
+                self.assertEqual([call.call_args.kwargs.get(name) for call in calls[:3]], [None] * 3, name)
 
     def test_logits(self):
         case = Case(torch.float64, "cpu")
@@ -401,6 +447,20 @@ class InFp64(unittest.TestCase):
         case.target[:] = -100
         self.assertTrue(case.loss(ours).isnan())
         self.assertEqual(case.loss(ours, reduction="sum").item(), 0)
+        # As PyTorch's: the gradient of that NaN is 0, or a batch of padding would end a training.
+        for reduction in ("mean", "sum"):
+            case.loss(ours, reduction=reduction).backward()
+            for leaf in case.leaves():
+                self.assertTrue((leaf.grad == 0).all())
+
+    def test_no_rows(self):
+        for tokens, reduction in itertools.product(((0,), (2, 0)), ("sum", "none")):
+            case = Case(torch.float64, "cpu", tokens=tokens, qk_norm=True)
+            loss = case.loss(ours, reduction=reduction)
+            self.assertEqual(loss.shape, tokens if reduction == "none" else ())
+            loss.sum().backward()
+            for leaf in case.leaves():
+                self.assertTrue((leaf.grad == 0).all())
 
     def test_the_cross_entropy_of_a_linear_layer(self):
         for options in (

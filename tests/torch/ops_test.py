@@ -558,6 +558,14 @@ class Refused(Compared):
         message = "chunk: expected a number of columns above 0, got 0$"
         self.refuse(ops.linear_cross_entropy_backward, message, a=a, weight=b, chunk=0, **vector)
 
+    def test_a_dtype_that_is_none_of_ours_is_told_by_its_name(self):
+        good = {"a": normal(4, 6), "b": normal(5, 6), "out": nothing(4, 5)}
+        for name in "bool uint8 uint16 uint32 uint64 int8 int16 float8_e4m3fn float8_e5m2 complex64 complex128".split():
+            bias = torch.zeros(5, dtype=getattr(torch, name))
+            self.refuse(ops.gemm, f"bias: expected dtype bf16, .* or int64, got {name}$", bias=bias, **good)
+        bias = torch.zeros(5, dtype=torch.float8_e8m0fnu)
+        self.refuse(ops.gemm, "bias: expected dtype bf16, .* or int64, got another one$", bias=bias, **good)
+
     def test_tensors_without_memory_among_others(self):
         a, b, out = normal(4, 6), normal(5, 6), nothing(4, 5)
         for name, message in (
