@@ -4,6 +4,7 @@
 import contextlib
 import functools
 import itertools
+import math
 import unittest
 import unittest.mock
 
@@ -244,6 +245,7 @@ class InFp64(unittest.TestCase):
             ),
             (block_post, post, "logit_rows: expected a number of rows, .* got -1", {"logit_rows": -1}),
             (block_post, post, "logit_rows: .* got -1", {"logit_rows": -1, "reduction": "none"}),
+            (block_post, post, "reduction: expected mean, sum or none, got 'avg'", {"reduction": "avg"}),
             (block_post, post, f"target: {none}", {"target": None}),
             (block_post, post, f"head_head: {none}", {"head": HeadWeights(case.head.final_norm, None)}),
             (block_post, post, f"attended: {none}", {"attended": None}),
@@ -255,6 +257,7 @@ class InFp64(unittest.TestCase):
             (block_pre, pre, f"table: {none}", {"table": None}),
             (block_pre, pre, f"token: {index} uint8", {"token": case.token.to(torch.uint8)}),
             (linear_cross_entropy, loss, "chunk: expected a number of columns above 0, got 0", {"chunk": 0}),
+            (linear_cross_entropy, loss, "reduction: .*, got None", {"reduction": None}),
             (linear_cross_entropy, loss, f"target: {none}", {"target": None}),
             (linear_cross_entropy, loss, f"weight: {none}", {"weight": None}),
             (linear_cross_entropy, loss, f"a: {none}", {"a": None}),
@@ -303,15 +306,19 @@ class InFp64(unittest.TestCase):
         x, attended = torch.randn(37, 48, dtype=torch.float64), torch.randn(37, 64, dtype=torch.float64)
         of_block = functools.partial(block, attended, x, case.layers[0], case.qkv[1])
         of_loss = functools.partial(block_post, attended, x, case.layers[1], case.head, case.target)
+        of_pre = functools.partial(block_pre, case.token, case.table, case.qkv[0])
+        of_lce = functools.partial(linear_cross_entropy, x, case.head.head, case.target)
         trained = case.heads._replace(table=case.heads.table.clone().requires_grad_())
+        options = ("scale", "cap", "label_smoothing", "z_loss")
         for message, call in (
-            ("block_pre: heads_table", lambda: block_pre(case.token, case.table, case.qkv[0], trained)),
+            ("block_pre: heads_table", lambda: of_pre(trained)),
+            ("block_pre: eps", lambda: of_pre(case.heads, eps=number)),
+            ("block_pre: head_eps", lambda: of_pre(case.heads, head_eps=number)),
             ("block: heads_table", lambda: of_block(trained)),
             ("block: head_eps", lambda: of_block(case.heads, head_eps=number)),
             ("block: eps", lambda: of_block(case.heads, eps=number)),
-            ("block_post: scale", lambda: of_loss(scale=number)),
-            ("block_post: factor", lambda: of_loss(factor=number)),
-            ("linear_cross_entropy: cap", lambda: linear_cross_entropy(x, case.head.head, case.target, cap=number)),
+            *((f"block_post: {o}", lambda o=o: of_loss(**{o: number})) for o in (*options, "eps", "factor")),
+            *((f"linear_cross_entropy: {o}", lambda o=o: of_lce(**{o: number})) for o in options),
         ):
             with self.assertRaisesRegex(RuntimeError, f"^{message}: expected no gradient to be required"):
                 call()
@@ -410,6 +417,73 @@ class InFp64(unittest.TestCase):
                 ("block_post_backward", "head_gradients_head"),
             },
         )
+
+    def test_each_tensor_gets_its_gradient_also_where_it_alone_requires_one(self):
+        """As where all is frozen but what lies ahead of a layer, or one weight of it."""
+        case = Case(torch.float64, "cpu", qk_norm=True)
+        x, attended = (random(37, n, dtype=torch.float64, device="cpu") for n in (48, 64))
+        before, (first, last), (qkv_first, qkv_last) = case.token, case.layers, case.qkv
+        post = functools.partial(block_post, attended, x, last, case.head, case.target)
+        for leaves, call in (
+            ([case.table, *qkv_first], lambda: block_pre(before, case.table, qkv_first, case.heads)),
+            ([attended, x, *first, *qkv_last], lambda: block(attended, x, first, qkv_last, case.heads)),
+            ([attended, x, *last, *case.head], lambda: [post()]),
+            ([attended, x, *last, *case.head], lambda: [post(reduction="none")]),
+            ([x, case.head.head], lambda: [linear_cross_entropy(x, case.head.head, case.target)]),
+        ):
+
+            def gradients(of, leaves=leaves, call=call):
+                for leaf in leaves:
+                    leaf.requires_grad_(any(leaf is one for one in of))
+                return torch.autograd.grad(sum(result.square().sum() for result in call()), of)
+
+            for leaf, together in zip(leaves, gradients(leaves), strict=True):
+                self.assertTrue(torch.equal(gradients([leaf])[0], together), tuple(leaf.shape))
+
+    def test_gradients_that_arrive_are_not_written(self):
+        for qk_norm in (False, True):
+            case = Case(torch.float64, "cpu", qk_norm=qk_norm)
+            x, attended = (random(37, n, dtype=torch.float64, device="cpu") for n in (48, 64))
+            for results in (
+                block_pre(case.token, case.table, case.qkv[0], case.heads),
+                block(attended, x, case.layers[0], case.qkv[1], case.heads),
+                [block_post(attended, x, case.layers[1], case.head, case.target, reduction="none")],
+                [linear_cross_entropy(x, case.head.head, case.target, reduction="none")],
+            ):
+                arriving = [torch.randn_like(result) for result in results]
+                before = [gradient.clone() for gradient in arriving]
+                torch.autograd.backward(results, arriving)
+                self.assertTrue(all(map(torch.equal, arriving, before)))
+
+    def test_small_gradients_of_a_scaled_loss_in_fp16(self):
+        """They are not computed together with the loss, whose scale is not known then."""
+        found = []
+        for factor in (1.0, 2.0**-16):
+            case = Case(torch.float16, "cpu")
+            (case.loss(ours, factor=factor) / factor).backward()
+            found.append(case.layers[0].down.grad)
+        self.assertTrue(torch.equal(*found))
+
+    def test_angles_are_as_exact_as_their_dtype(self):
+        frequency = torch.tensor([1.0, 0.1, 0.003], dtype=torch.float64)
+        for dtype in (torch.float64, torch.float32):
+            table = rotary_table(frequency, 70001, dtype, 1.5)
+            self.assertEqual((table.dtype, table.shape), (dtype, (70001, 6)))
+            angles = (70000 * frequency).tolist()
+            expected = [1.5 * of(angle) for angle in angles for of in (math.cos, math.sin)]
+            error = (table[-1].double() - torch.tensor(expected, dtype=torch.float64)).abs().max()
+            self.assertLess(error, 20 * torch.finfo(torch.float64).eps if dtype == torch.float64 else 1e-7)
+
+    def test_the_memory_of_a_call_goes_back(self):
+        case = Case(torch.float32, "cpu", qk_norm=True)
+        with torch.autograd.profiler.profile(profile_memory=True) as profile:
+            with torch.no_grad():
+                case.loss(ours)
+            gradients = torch.autograd.grad(case.loss(ours), case.leaves())
+            del gradients
+        bytes_of = [event.self_cpu_memory_usage for event in profile.function_events]
+        self.assertGreater(max(bytes_of), 0)
+        self.assertEqual(sum(bytes_of), 0)
 
     def test_the_same_loss_without_gradients(self):
         for reduction in ("mean", "sum", "none"):

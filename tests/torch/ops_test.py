@@ -480,6 +480,8 @@ class Products(Compared):
         self.assertLessEqual(difference(out.view(4, 6, 5), a @ b.T + bias.flatten()), EXACT)
         ops.gemm(a=a, b=b[2:3], out=room[:, 7:8])
         self.assertLessEqual(difference(room[:, 7].view(4, 6), a @ b[2]), EXACT)
+        ops.gemm(a=a[..., :1].as_strided((24, 1), (10, 3)), b=b[:, :1], out=out)  # columns, with or without a stride
+        self.assertLessEqual(difference(out.view(24, 5), a.view(24, 10)[:, :1] @ b[:, :1].T), EXACT)
         ops.gemm(a=a[3, 5:], b=b, out=out[:, 2, :, 3])
         self.assertLessEqual(difference(out[0, 2, 0, 3], a[3, 5:] @ b.T), EXACT)
         ops.gemm(a=a, b=b, beta=2.0, c=odd.new_ones(24, 5), out=out)
@@ -546,6 +548,8 @@ class Refused(Compared):
         ):
             with self.subTest(message):
                 self.refuse(ops.gemm, message, **{**good, **wrong})
+        two = {"a": a.int(), "b": b.to(torch.int8), "bias": normal(10)[::2]}
+        self.refuse(ops.gemm, f"b: {another} int8$", **{**good, **two})  # the first that is no view at all
         given = {"a": a, "b": normal(8, 6), "out": nothing(4, 4)}
         self.refuse(ops.gemm_norm, "norm.rstd: expected 4 values, got 6$", norm_rstd=a[0], **given)
         names = "swiglu, geglu_erf, geglu_tanh or reglu"
