@@ -516,6 +516,21 @@ class InFp64(unittest.TestCase):
         expected = plain.rms_norm(x, reference.head.final_norm, 1e-5) @ reference.head.head.T
         self.assertLessEqual(difference(logits, expected.detach()), EXACT)
 
+    def test_what_is_left_to_its_default(self):
+        case = Case(torch.float64, "cpu", qk_norm=True)
+        with torch.no_grad():
+            for weight in (case.table, case.qkv[0].qkv, case.qkv[1].qkv):
+                weight *= 1e-3  # so that each eps is seen
+        reference = case.flat()
+        found = []
+        for layers, of in ((ours, case), (plain, reference)):
+            x, qkv = layers.block_pre(of.token, of.table, of.qkv[0], of.heads)
+            attended = 1e-3 * of.attention(qkv)
+            _, qkv_next = layers.block(attended, x, of.layers[0], of.qkv[1], of.heads)
+            found.append([qkv, qkv_next, layers.block_post(attended, x, of.layers[1], of.head, of.target)])
+        for got, expected in zip(*found, strict=True):
+            self.assertLessEqual(difference(got, expected.detach()), EXACT)
+
     def test_no_row_counts(self):
         case = Case(torch.float64, "cpu")
         case.target[:] = -100
@@ -562,7 +577,8 @@ class InFp64(unittest.TestCase):
         with unittest.mock.patch.object(ops, "linear_cross_entropy_backward", autospec=True) as backward:
             for trained in (False, True):
                 weight = torch.randn(7, 8, requires_grad=trained)
-                linear_cross_entropy(a, weight, target).backward()
+                linear_cross_entropy(a, weight, target, chunk=3).backward()
+                self.assertEqual(backward.call_args.kwargs["chunk"], 3)
                 self.assertEqual(backward.call_args.kwargs["dweight"] is not None, trained)
 
 

@@ -71,7 +71,7 @@ class Model(unittest.TestCase):
         yield their_model(LlamaForCausalLM, TheirLlamaConfig, tie_word_embeddings=True, rope_theta=500.0, head_dim=10)
         yield their_model(LlamaForCausalLM, TheirLlamaConfig, rope_scaling=LLAMA3, num_hidden_layers=1)
         yield their_model(LlamaForCausalLM, TheirLlamaConfig, rope_scaling=YARN, num_hidden_layers=2)
-        yield their_model(Qwen3ForCausalLM, Qwen3Config, head_dim=10)
+        yield their_model(Qwen3ForCausalLM, Qwen3Config, head_dim=10, rms_norm_eps=0.03)
         yield their_model(Qwen3ForCausalLM, Qwen3Config, head_dim=10, rope_scaling=YARN, num_hidden_layers=2)
         yield their_model(Qwen3ForCausalLM, Qwen3Config, tie_word_embeddings=True, num_key_value_heads=6)
 
@@ -111,7 +111,9 @@ class Model(unittest.TestCase):
                 self.assertTrue(torch.equal(got, wanted), name)
 
     def test_what_it_lacks_is_refused_by_name(self):
+        sliding = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}
         cases = [
+            (their_model(Qwen3ForCausalLM, Qwen3Config, **sliding), "expected use_sliding_window False, got True"),
             (their_model(MistralForCausalLM, MistralConfig), "expected a llama or qwen3, got a mistral"),
             (their_model(LlamaForCausalLM, TheirLlamaConfig, attention_bias=True), "expected attention_bias False"),
             (their_model(LlamaForCausalLM, TheirLlamaConfig, mlp_bias=True), "expected mlp_bias False"),
@@ -122,10 +124,15 @@ class Model(unittest.TestCase):
         for theirs, message in cases:
             with self.assertRaisesRegex(ValueError, message):
                 Llama.from_transformers(theirs)
-        adapted = their_model(LlamaForCausalLM, TheirLlamaConfig)
-        adapted.model.layers[1].self_attn.q_proj.__class__ = type("Adapter", (torch.nn.Linear,), {})
-        with self.assertRaisesRegex(ValueError, "expected model.layers.1.self_attn.q_proj to be Linear, got Adapter"):
-            Llama.from_transformers(adapted)
+        for name, kind in (
+            ("model.layers.1.self_attn.q_proj", torch.nn.Linear),
+            ("lm_head", torch.nn.Linear),
+            ("model.embed_tokens", torch.nn.Embedding),
+        ):
+            adapted = their_model(LlamaForCausalLM, TheirLlamaConfig)
+            adapted.get_submodule(name).__class__ = type("Adapter", (kind,), {})
+            with self.assertRaisesRegex(ValueError, f"expected {name} to be {kind.__name__}, got Adapter"):
+                Llama.from_transformers(adapted)
         dynamic = their_model(LlamaForCausalLM, TheirLlamaConfig, rope_scaling={"rope_type": "dynamic", "factor": 4.0})
         expected = Llama.from_transformers(dynamic).config
         dynamic(torch.zeros(1, 100, dtype=torch.int64))  # whose angles it keeps
@@ -168,6 +175,13 @@ class Model(unittest.TestCase):
                 ours.copy_to(theirs)
             for name, weight in theirs.state_dict().items():
                 self.assertTrue(torch.equal(weight, before[name]), name)
+
+    def test_as_many_positions_as_are_asked_for(self):
+        theirs = their_model(LlamaForCausalLM, TheirLlamaConfig)
+        for positions, expected in ((None, 64), (9, 9), (100, 100)):
+            model = Llama.from_transformers(theirs, positions=positions)
+            self.assertEqual(model.config.positions, expected)
+            self.assertEqual(model.logits(torch.zeros(1, expected, dtype=torch.int64)).shape, (1, expected, 101))
 
     def test_layers_that_were_taken_out_stay_out(self):
         theirs = their_model(LlamaForCausalLM, TheirLlamaConfig)
@@ -236,8 +250,23 @@ class Model(unittest.TestCase):
         assigned.load_state_dict(model.state_dict(), assign=True)
         rounded = Llama(model.config).to(torch.bfloat16).double()  # before its first call
         rounded.load_state_dict(model.state_dict())
-        for other in (loaded, moved, assigned, rounded):
+        with torch.device("meta"):
+            shaped = Llama(model.config)
+            shaped.logits(token.to("meta"))  # whose angles have no values
+        shaped = shaped.to_empty(device="cpu").double()
+        shaped.load_state_dict(model.state_dict())
+        called = Llama(model.config)
+        called.logits(token)  # with angles in fp32
+        called.double().load_state_dict(model.state_dict())
+        for other in (loaded, moved, assigned, rounded, shaped, called):
             self.assertTrue(torch.equal(other.logits(token), expected))
+
+    def test_a_loss_without_gradients(self):
+        model, token = Llama(LlamaConfig(31, 64, 96, 2, 4, 2, 16, positions=16)), torch.randint(0, 31, (2, 16))
+        with torch.no_grad():
+            self.assertFalse(model(token, token).requires_grad)
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'cap'"):  # which logits have not
+            model(token, cap=30.0)
 
     def test_it_trains_behind_logits_in_inference_mode(self):
         model = Llama(LlamaConfig(31, 64, 96, 2, 4, 2, 16, positions=16))
