@@ -102,6 +102,9 @@ class Model(unittest.TestCase):
     def test_angles_of_a_base(self):
         config = LlamaConfig(vocabulary=5, hidden=8, ffn=8, layers=1, q_heads=1, kv_heads=1, head_dim=8, theta=16.0)
         self.assertEqual(config.inverse_frequency, (1.0, 0.5, 0.25, 0.125))
+        config = LlamaConfig(vocabulary=5, hidden=8, ffn=8, layers=1, q_heads=1, kv_heads=1, head_dim=8)
+        for found, expected in zip(config.inverse_frequency, (1.0, 0.1, 0.01, 0.001), strict=True):  # of 10000
+            self.assertAlmostEqual(found, expected, delta=1e-15)
 
     def test_weights_there_and_back_are_the_same(self):
         for theirs in self.models():

@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import typing
@@ -604,6 +605,7 @@ class Refused(Compared):
         self.assertEqual([tiles.tiles_m(m, torch.device("cpu")) for m in (256, 257)], [1, 2])
         self.assertEqual([tiles.tiles_n(n, "cuda") for n in (128, 129)], [1, 2])
         self.assertEqual(tiles.tiles_m(129, "cuda"), 2)
+        self.assertEqual(tiles.tiles_n(129, torch.device("cuda", 1)), 2)
         self.assertEqual([tiles.head_tiles_n(n, 84, "cpu") for n in (252, 253)], [1, 2])
         for (device, backend), d, n in itertools.product((("cpu", "cpu"), ("cuda", "sm90")), range(1, 300), (1, 1000)):
             self.assertEqual(tiles.head_tiles_n(n, d, device), torch.ops.coda.head_tiles_n(n, d, backend))
@@ -657,6 +659,14 @@ class Refused(Compared):
         ops.cast(input=zeros, out=torch.ones(3, 4))
         self.refuse(ops.cast, "expected results to be normal tensors, or torch.inference_mode()", input=zeros, out=out)
 
+    def test_what_autograd_has_saved_is_not_overwritten_unseen_beside_tensors_of_inference_mode(self):
+        x = normal(4, 5).requires_grad_()
+        y = torch.exp(x)
+        with torch.inference_mode():
+            ops.gemm(a=normal(4, 6), b=normal(5, 6), preact=nothing(4, 5), out=y)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            y.sum().backward()
+
     def test_no_references_stay(self):
         tensors = [normal(4, 6), normal(5, 6), normal(5), nothing(4, 5), nothing(4, 5), torch.ones(4, 5).to(torch.int8)]
         before = [sys.getrefcount(x) for x in tensors]
@@ -691,6 +701,18 @@ class Installed(unittest.TestCase):
                 library.unlink()
                 with self.assertRaisesRegex(ImportError, f"expected the library {empty}/libcoda_torch.so, got no such"):
                     _library.load()
+
+    def test_the_library_that_is_named(self):
+        with unittest.mock.patch.dict(os.environ, {"CODA_TORCH_LIBRARY": "/another/library.so"}):
+            self.assertEqual(_library.path(), pathlib.Path("/another/library.so"))
+
+    def test_a_pytorch_that_is_too_old(self):
+        for version in ("2.9.1+cu128", "1.13.0"):
+            with (
+                unittest.mock.patch.object(torch, "__version__", version),
+                self.assertRaisesRegex(ImportError, "expected PyTorch 2.10 or newer, got " + re.escape(version)),
+            ):
+                _library.load()
 
 
 class Dispatched(Compared):
