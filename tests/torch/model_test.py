@@ -254,9 +254,9 @@ class Model(unittest.TestCase):
         rounded = Llama(model.config).to(torch.bfloat16).double()  # before its first call
         rounded.load_state_dict(model.state_dict())
         with torch.device("meta"):
-            shaped = Llama(model.config)
+            shaped = Llama(model.config).double()
             shaped.logits(token.to("meta"))  # whose angles have no values
-        shaped = shaped.to_empty(device="cpu").double()
+        shaped = shaped.to_empty(device="cpu")
         shaped.load_state_dict(model.state_dict())
         called = Llama(model.config)
         called.logits(token)  # with angles in fp32

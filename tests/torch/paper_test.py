@@ -92,6 +92,15 @@ class Kernels(unittest.TestCase):
                 for options in kernel.block_sizes(max(m, 1) if kernel.blocks_of == "M" else n):
                     self.check(name, given, **options)
 
+    def test_targets_of_either_index_type(self):
+        for device, name in itertools.product(DEVICES, (n for n in KERNELS if n.endswith("cross_entropy"))):
+            given = inputs(KERNELS[name], torch.bfloat16, device, *SHAPE)
+            found, short = (
+                getattr(paper, name)(**given | {"targets": given["targets"].to(index)}, block_size=256)
+                for index in (torch.int64, torch.int32)
+            )
+            self.assertTrue(all(map(torch.equal, found, short)))
+
     def test_make_a_block_forward_and_backward(self):
         """As the paper's own code puts them together: gradients are those of autograd."""
         x, y = torch.randn(M, N, dtype=F64), torch.randn(M, K, dtype=F64)
