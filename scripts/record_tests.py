@@ -25,8 +25,8 @@ LINES = {
     "reruns": r"reruns: (?P<kernels_and_layouts>\d+) kernels and layouts x (?P<times>\d+) (?P<how>while idle|under load), "
     r"(?P<differ>\d+) differ",
     "processes": r"processes: (?P<processes>\d+), (?P<hashes>\d+) hashes each, (?P<differ>\d+) differ",
-    "threads": r"threads: (?P<threads>\d+) threads x (?P<streams>\d+) streams x (?P<calls>\d+) calls, the bits of serial "
-    r"calls, none waited, the pool of workspaces grew by (?P<pool_grew_bytes>\d+) bytes",
+    "threads": r"threads: (?P<threads>\d+) threads x (?P<streams>\d+) streams x (?P<calls>\d+) calls, (?:the bits of "
+    r"serial calls, none waited|(?P<verdict>FAILED)), the pool of workspaces grew by (?P<pool_grew_bytes>\d+) bytes",
     "training": r"training: (?P<by>\S+) (?P<model>\w+) in (?P<dtype>\w+), (?P<steps>\d+) steps x (?P<seeds>\d+) seeds: .* "
     r"differ by up to (?P<differ_by>[\d.e-]+).*, (?P<allowed>[\d.e-]+) .*; (?P<verdict>ok|FAILED)$",
     "sanitizer": r"(?P<tool>memcheck|racecheck|synccheck|initcheck): .*SUMMARY: ",
@@ -53,7 +53,7 @@ def records_of(lines: list[str]) -> list[dict]:
             match = re.match(pattern, line)
             if not match:
                 continue
-            record = {"what": what, **{name: number(text) for name, text in match.groupdict().items()}}
+            record = {"what": what, **{name: number(text) for name, text in match.groupdict().items() if text}}
             if what == "sanitizer":  # of each program that it watched
                 record["reports"] = sum(map(int, re.findall(r"(\d+) errors?\b", line.partition("SUMMARY")[2])))
                 if theirs := re.search(r"(\d+) of them in cuBLASLt's kernels", line):

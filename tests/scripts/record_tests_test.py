@@ -101,6 +101,10 @@ class RecordTests(unittest.TestCase):
                 "grew by 5 bytes",
                 {"what": "threads", "threads": 8, "streams": 4, "calls": 10000, "pool_grew_bytes": 5},
             ),
+            (
+                "threads: 8 threads x 4 streams x 9 calls, FAILED, the pool of workspaces grew by 5 bytes",
+                {"what": "threads", "threads": 8, "streams": 4, "calls": 9, "verdict": "FAILED", "pool_grew_bytes": 5},
+            ),
             ("mutation: 32 of 33 faults caught in 90 s", {"what": "mutation", "caught": 32, "faults": 33}),
             (
                 "initcheck: ERROR SUMMARY: 1 error",
