@@ -18,8 +18,8 @@ struct Footprint {
   explicit Footprint(const ConstMatrix& m)
       : begin(m.rows > 0 && m.cols > 0 ? static_cast<const std::byte*>(m.data) : nullptr),
         rows(m.rows),
-        width(m.cols * size_of(m.dtype)),
-        pitch(m.rows > 1 ? m.pitch * size_of(m.dtype) : width),  // that of one row means nothing
+        width(begin ? m.cols * size_of(m.dtype) : 0),  // what has no memory may say to be of any size
+        pitch(begin && m.rows > 1 ? m.pitch * size_of(m.dtype) : width),  // that of one row means nothing
         dtype(m.dtype) {}
   explicit Footprint(const ConstVector& v) : Footprint(ConstMatrix(v.data, v.dtype, 1, v.size)) {}
 

@@ -167,7 +167,7 @@ template <class V>
 CODA_FN V log(V x) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto subnormal = x < V(std::numeric_limits<float>::min());
-  const auto [m, exponent] = split(select(subnormal, x * V(0x1p24f), x));
+  const auto [m, exponent] = split(abs(select(subnormal, x * V(0x1p24f), x)));
   const V e = select(subnormal, exponent - V(24.f), exponent);
   const V r = e * V(0.69314718f) + log_of_ratio((m - V(1.f)) * reciprocal(m + V(1.f)));
   const V not_positive = select(x < V(0.f), V(std::numeric_limits<float>::quiet_NaN()), V(-kInfinity));

@@ -444,7 +444,7 @@ FAULTS = [
     (FOOTPRINT, "return shift < width ||", "return shift <= width ||", footprint),
     (FOOTPRINT, "shift + other.width > common", "shift + other.width > common + 4", footprint),
     (FOOTPRINT, "(other.rows > 1 && other.pitch != common) ||", "", footprint),
-    (FOOTPRINT, "m.rows > 1 ? m.pitch * size_of(m.dtype) : width", "m.pitch * size_of(m.dtype)", footprint),
+    (FOOTPRINT, "begin && m.rows > 1 ?", "begin ?", footprint),
     (FOOTPRINT, "m.rows > 0 && m.cols > 0 ?", "m.rows > 0 ?", footprint),
     (CHECK, "eps >= 0 && std", "eps > 0 && std", "ops/check.cpp bad_input_test"),
     (LAYER_CHECK, "if (m.cols < 1)", "if (m.cols < 0)", layer_check),
