@@ -32,11 +32,8 @@ Input VerifyCase::input(Mat values, DType t, bool padded) {
 }
 
 VerifyCase::Operands VerifyCase::operands(std::int64_t rows, std::int64_t cols, std::int64_t inner) {
-  const auto ref_layout = layout == Layout::nt   ? reference::Layout::abt
-                          : layout == Layout::nn ? reference::Layout::ab
-                                                 : reference::Layout::atb;
   const double scale = 1 / std::sqrt(std::sqrt(static_cast<double>(inner)));
-  const test::Problem p = test::normal_problem(random, ref_layout, rows, cols, inner, scale, type);
+  const test::Problem p = test::normal_problem(random, reference::layout_of(layout), rows, cols, inner, scale, type);
   return {input(p.a, type), input(p.b, type), both([&](Round r) { return reference::product(p.operands(), r); })};
 }
 

@@ -133,7 +133,15 @@ inline constexpr bool kIsHeadMean = false;
 template <class Acc, int Slot>
 inline constexpr bool kIsHeadMean<HeadMean<Acc, Slot>> = true;
 
-/// Ports of one type that a program has.
+/// Ports that a program has.
+template <class P>
+inline constexpr int kPortCount = [] {
+  int n = 0;
+  const P program{};
+  for_each_port(program, [&](const auto&) { ++n; });
+  return n;
+}();
+/// Those of one type.
 template <class Port, class P>
 consteval int count_ports() {
   int n = 0;
@@ -402,14 +410,6 @@ inline void check_overlaps(const char* op, std::span<const Memory> all) {
   }
 }
 
-template <class P>
-consteval int count_all_ports() {
-  int n = 0;
-  const P program{};
-  for_each_port(program, [&](const auto&) { ++n; });
-  return n;
-}
-
 }  // namespace detail
 
 /// Throws Error(invalid_argument) if M or N is below 0, if N is odd and a port half as wide, if a view that a port was
@@ -424,7 +424,7 @@ void check_ports(const char* op, const P& program, const Extents& extents, const
                  std::to_string(extents.m) + ", " + std::to_string(extents.n));
   }
   if (extents.m == 0 || extents.n == 0) return;
-  constexpr std::size_t kMost = 2 + 2 * detail::count_all_ports<P>();  // no port has more than two
+  constexpr std::size_t kMost = 2 + 2 * kPortCount<P>;  // no port has more than two
   std::array<detail::Memory, kMost> memory;
   std::size_t count = 0;
   memory[count++] = {"operand a", Footprint(a), detail::Access::reads};

@@ -87,10 +87,6 @@ class Accuracy : public OnHopper {
   ChosenWay way_{sm90::Way::fused};
 };
 
-Layout reference_layout(coda::Layout layout) {
-  return layout == coda::Layout::nt ? Layout::abt : layout == coda::Layout::nn ? Layout::ab : Layout::atb;
-}
-
 /// Operands on the device. An (N, K) or (K, N) matrix's rows need 16 bytes, whatever its width.
 template <class T>
 struct Product {
@@ -99,7 +95,7 @@ struct Product {
   coda::Layout layout;
 
   Product(const Case& c, coda::Layout l, Random& random)
-      : problem(c.problem(random, reference_layout(l), dtype_of<T>)),
+      : problem(c.problem(random, reference::layout_of(l), dtype_of<T>)),
         a(problem.a, {padding(problem.a.cols)}),
         b(problem.b, {padding(problem.b.cols)}),
         layout(l) {}

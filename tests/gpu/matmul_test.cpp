@@ -20,11 +20,6 @@
 namespace coda::test {
 namespace {
 
-reference::Layout reference_layout(coda::Layout layout) {
-  return layout == coda::Layout::nt   ? reference::Layout::abt
-         : layout == coda::Layout::nn ? reference::Layout::ab
-                                      : reference::Layout::atb;
-}
 constexpr coda::Layout kLayouts[] = {coda::Layout::nt, coda::Layout::nn, coda::Layout::tn};
 
 struct Size {
@@ -62,7 +57,7 @@ TEST_F(Matmul, first_call_of_a_process_can_be_captured) {
 
 template <class T, class Out>
 void expect_exact(Random& random, coda::Layout layout, const Size& s, Placed how) {
-  const Problem p = exact_problem(random, reference_layout(layout), s.m, s.n, s.k);
+  const Problem p = exact_problem(random, reference::layout_of(layout), s.m, s.n, s.k);
   const Mat product = reference::product(p.operands()), c = integer_mat(random, s.m, s.n, -8, 8);
   const OnDevice<T> a(p.a, how), b(p.b, how);
   SCOPED_TRACE(std::string(name_of(dtype_of<T>)) + " to " + name_of(dtype_of<Out>) + " " + coda::name_of(layout) + " " +
@@ -129,7 +124,7 @@ TEST_F(Matmul, each_algorithm_that_tuning_tries_is_exact) {
   std::size_t tried = 0;
   for (const Size& s : {Size{512, 768, 640}, Size{600, 1000, 136}, Size{16, 1024, 4096}}) {
     for (const coda::Layout layout : kLayouts) {
-      const Problem p = exact_problem(random, reference_layout(layout), s.m, s.n, s.k);
+      const Problem p = exact_problem(random, reference::layout_of(layout), s.m, s.n, s.k);
       const Mat ref = reference::product(p.operands());
       tried += expect_all_exact<bf16>(p, ref, layout, s);
       tried += expect_all_exact<float>(p, ref, layout, s);
@@ -201,7 +196,7 @@ TEST_F(Matmul, accumulation_is_in_fp32) {
   for (const coda::Layout layout : kLayouts) {
     for (const Size& s : {Size{256, 384, 4096}, Size{40, 72, 16384}}) {
       SCOPED_TRACE(std::string(coda::name_of(layout)) + " " + s.text());
-      const Problem p = normal_problem(random, reference_layout(layout), s.m, s.n, s.k, 0.1, DType::bf16);
+      const Problem p = normal_problem(random, reference::layout_of(layout), s.m, s.n, s.k, 0.1, DType::bf16);
       const OnDevice<bf16> a(p.a), b(p.b);
       const Mat ref = reference::product(p.operands()),
                 chain = reference::product(p.operands(), reference::Round::to(DType::bf16));

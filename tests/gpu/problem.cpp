@@ -27,9 +27,7 @@ Id Draw::input(Slot s, Mat values) {
 }
 
 Draw::Operands Draw::product() {
-  const auto layout = options.layout == Layout::nt   ? reference::Layout::abt
-                      : options.layout == Layout::nn ? reference::Layout::ab
-                                                     : reference::Layout::atb;
+  const auto layout = reference::layout_of(options.layout);
   test::Problem p;
   if (exact()) {
     p = exact_problem(random, layout, m, n, k);

@@ -2,6 +2,8 @@
 // ports.h says of each of them. As many as CMake's CODA_RANDOM_PROGRAMS says, of its CODA_RANDOM_SEED.
 #include "random_programs.h"
 
+#include <span>
+
 #include "tests/gpu/device.h"
 #include "tests/random/harness.h"
 

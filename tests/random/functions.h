@@ -12,12 +12,6 @@ struct Clamp {
     return at_most(at_least(x, C(-30)), C(30));
   }
 };
-struct Positive {
-  template <class S>
-  CODA_FN auto operator()(S x) const {
-    return relu(x);
-  }
-};
 struct Magnitude {
   template <class S>
   CODA_FN auto operator()(S x) const {

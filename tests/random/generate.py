@@ -47,9 +47,9 @@ class Program:
         self.unused = ["acc"]
         self.lse = False
 
-    def name(self, member: str, initial: str = "{}") -> str:
+    def name(self, member: str) -> str:
         name = f"p{len(self.members)}"
-        self.members.append(f"{member} {name} = {initial};")
+        self.members.append(f"{member} {name} = {{}};")
         return name
 
     def value(self, expression: str, width: str) -> None:
@@ -60,9 +60,9 @@ class Program:
 
     def pick(self, *widths: str) -> tuple[str, str] | None:
         fitting = [value for value in self.values if not widths or value[1] in widths]
-        # The latest are more likely, so that programs are deep.
         if not fitting:
             return None
+        # The latest are more likely, so that programs are deep.
         found = fitting[-1 - int(self.rng.random() ** 2 * len(fitting))]
         self.unused = [name for name in self.unused if name != found[0]]
         return found
@@ -104,7 +104,7 @@ class Program:
         a, width = self.pick()
         self.value(
             self.rng.choice(
-                (f"map(Positive{{}}, {a})", f"map(Magnitude{{}}, {a})", f"-{a}", f"map(Clamp{{}}, {a} * 2 - 3)")
+                (f"map(Relu{{}}, {a})", f"map(Magnitude{{}}, {a})", f"-{a}", f"map(Clamp{{}}, {a} * 2 - 3)")
             ),
             width,
         )
@@ -133,7 +133,7 @@ class Program:
             self.unused.append(dy)
             return
         name = f"r{len(self.values)}"
-        self.lines.append(f"auto {name} = backward({'Gate' if paired else 'Positive'}{{}}, {z[0]}, {dy});")
+        self.lines.append(f"auto {name} = backward({'Gate' if paired else 'Relu'}{{}}, {z[0]}, {dy});")
         self.value(f"map(Clamp{{}}, {name}.dz)", z[1])
         self.value(f"{name}.out", width)
 
@@ -203,12 +203,12 @@ class Program:
             self.store(SAME, DOUBLE)
         self.reduce() if self.rng.random() < 0.7 else self.store()
         self.store_the_rest()
-        # At most twelve members to a struct.
         members = self.members
         at = self.rng.randint(0, max(0, len(members) - 2))
         text = [f"template <class T, class A>\nstruct Random{self.number} {{"]
         body = "\n    ".join(self.lines)
         first = "\n    ".join(self.first)
+        # A struct has at most twelve members; some are in one of their own before that.
         if len(members) > 4 and self.rng.random() < 0.6 or len(members) > 12:
             group = members[at : at + 5]
             inner = "\n    ".join(group)

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -46,9 +45,7 @@ struct Piece {
 struct Ports {
   static constexpr std::int64_t kTableRows = 37;
   RandomCall call;
-  std::int64_t tiles_m, tiles_n;
-
-  static std::int64_t width(Width w, std::int64_t n) { return n * static_cast<int>(w) / static_cast<int>(Width::Same); }
+  Extents extents;
 
   template <class T>
   std::vector<Piece> pieces(const ColVector<T>&) const {
@@ -57,15 +54,15 @@ struct Ports {
   template <class T, Width W>
   std::vector<Piece> pieces(const RowVector<T, W>&) const {
     return {
-        {dtype_of<std::remove_const_t<T>>, width(W, call.n), 1, std::is_const_v<T> ? Piece::kInput : Piece::kOutput}};
+        {dtype_of<std::remove_const_t<T>>, extents.columns(W), 1, std::is_const_v<T> ? Piece::kInput : Piece::kOutput}};
   }
   template <class T, Width W>
   std::vector<Piece> pieces(const TileLoad<T, W>&) const {
-    return {{dtype_of<T>, call.m, width(W, call.n), Piece::kInput}};
+    return {{dtype_of<T>, call.m, extents.columns(W), Piece::kInput}};
   }
   template <class T, Width W>
   std::vector<Piece> pieces(const TileStore<T, W>&) const {
-    return {{dtype_of<T>, call.m, width(W, call.n), Piece::kOutput}};
+    return {{dtype_of<T>, call.m, extents.columns(W), Piece::kOutput}};
   }
   template <class T>
   std::vector<Piece> pieces(const GatherLoad<T>&) const {
@@ -87,20 +84,20 @@ struct Ports {
   }
   template <class Op, class A>
   std::vector<Piece> pieces(const ReduceN<Op, A>&) const {
-    return {{dtype_of<A>, call.m, tiles_n, Piece::kOutput}};
+    return {{dtype_of<A>, call.m, extents.tiles_n, Piece::kOutput}};
   }
   template <class Op, class A>
   std::vector<Piece> pieces(const ReduceM<Op, A>&) const {
-    return {{dtype_of<A>, tiles_m, call.n, Piece::kOutput}};
+    return {{dtype_of<A>, extents.tiles_m, call.n, Piece::kOutput}};
   }
   template <class A>
   std::vector<Piece> pieces(const MomentsN<A>&) const {
-    const Piece part{dtype_of<A>, call.m, tiles_n, Piece::kOutput, false};
+    const Piece part{dtype_of<A>, call.m, extents.tiles_n, Piece::kOutput, false};
     return {part, part};
   }
   template <class A>
   std::vector<Piece> pieces(const OnlineLse<A>&) const {
-    const Piece part{dtype_of<A>, call.m, tiles_n, Piece::kOutput, false};
+    const Piece part{dtype_of<A>, call.m, extents.tiles_n, Piece::kOutput, false};
     return {part, part};
   }
   template <class A>
@@ -175,7 +172,7 @@ struct Ports {
 template <class P>
 inline constexpr bool kHasHeadMeans = count_ports<HeadMean<float, 0>, P>() + count_ports<HeadMean<double, 0>, P>() > 0;
 
-/// A program with memory for all of its ports and, if T is an element type of products, for the operands.
+/// A program with memory for all of its ports and for the operands.
 template <class P>
 class Bound {
  public:
@@ -223,12 +220,13 @@ class Bound {
     const Piece& piece = pieces_[static_cast<std::size_t>(i)];
     const RandomCall& call = ports_.call;
     if (piece.role == Piece::kOutput) return;
-    // Where rows of a table, columns of the product, or some of neither are asked for.
-    const std::int64_t most = piece.role == Piece::kIndex
-                                  ? (piece.type == DType::int32 ? Ports::kTableRows - 1 : call.n + 5)
-                              : i < 2 ? 1
-                                      : 5;
-    image_.set(i, integer_mat(random, piece.rows, piece.cols, piece.role == Piece::kIndex ? 0 : -most, most));
+    if (piece.role == Piece::kIndex) {
+      // int32: rows of a table. int64: columns of the product, and some behind it.
+      const std::int64_t most = piece.type == DType::int32 ? Ports::kTableRows - 1 : call.n + 5;
+      return image_.set(i, integer_mat(random, piece.rows, piece.cols, 0, most));
+    }
+    const int most = i < 2 ? 1 : 5;  // operands are small, so that products are
+    image_.set(i, integer_mat(random, piece.rows, piece.cols, -most, most));
   }
 
   Ports ports_;
@@ -267,13 +265,7 @@ template <class Reference>
 void run_reference(Bound<Reference>& bound, const Ports& ports, std::int64_t tile_m, std::int64_t tile_n) {
   const RandomCall& call = ports.call;
   const Mat a = bound.image().get(0), b = bound.image().get(1);
-  Mat product(call.m, call.n);
-  for (std::int64_t m = 0; m < call.m; ++m)
-    for (std::int64_t k = 0; k < call.k; ++k) {
-      const double x = call.layout == coda::Layout::tn ? a(k, m) : a(m, k);
-      for (std::int64_t n = 0; n < call.n; ++n)
-        product(m, n) += x * (call.layout == coda::Layout::nt ? b(n, k) : b(k, n));
-    }
+  const Mat product = reference::product({a, b, reference::layout_of(call.layout)});
   run_plainly(bound.program(), product, {call.m, call.n, tile_m, tile_n});
 }
 
@@ -281,7 +273,7 @@ void run_reference(Bound<Reference>& bound, const Ports& ports, std::int64_t til
 template <class T, class P, class Reference>
 std::string check_random_on_cpu(const RandomCall& call) {
   const std::int64_t tile_n = kHasHeadMeans<P> ? cpu::tile_n_for_heads(call.head_dim) : cpu::kTileN;
-  const Ports ports{call, ceil_div(call.m, cpu::kTileM), ceil_div(call.n, tile_n)};
+  const Ports ports{call, {call.m, call.n, cpu::tiles_m(call.m), ceil_div(call.n, tile_n)}};
   Bound<P> bound(ports, ops::Backend::cpu, dtype_of<T>);
   Bound<Reference> reference(ports, ops::Backend::cpu, DType::fp64);
   run_reference(reference, ports, cpu::kTileM, tile_n);
@@ -294,7 +286,7 @@ std::string check_random_on_cpu(const RandomCall& call) {
 template <class T, class P, class Reference>
 std::string check_random_on_hopper(const RandomCall& call) {
   const std::int64_t tile_n = kHasHeadMeans<P> ? sm90::tile_n_for_heads(call.head_dim) : sm90::kTileN;
-  const Ports ports{call, sm90::tiles_m(call.m), ceil_div(call.n, tile_n)};
+  const Ports ports{call, {call.m, call.n, sm90::tiles_m(call.m), ceil_div(call.n, tile_n)}};
   Bound<Reference> reference(ports, ops::Backend::cpu, DType::fp64);
   run_reference(reference, ports, sm90::kTileM, tile_n);
   for (const sm90::Way way : {sm90::Way::automatic, sm90::Way::fused, sm90::Way::unfused}) {

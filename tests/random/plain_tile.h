@@ -2,11 +2,13 @@
 // ports.h says of each port, and nothing else, so that it can tell what a program nobody has a formula of must give.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "coda/epilogue/tile.h"
 #include "tests/reference/mat.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "coda/core/types.h"
+#include "coda/core/tensor.h"
 
 namespace coda::reference {
 
@@ -133,6 +133,10 @@ Mat row_block_sums(std::int64_t rows, std::int64_t cols, std::int64_t block, Rou
 
 enum class Layout { abt, ab, atb };
 
+/// The one that the library calls nt, nn or tn.
+constexpr Layout layout_of(coda::Layout layout) {
+  return layout == coda::Layout::nt ? Layout::abt : layout == coda::Layout::nn ? Layout::ab : Layout::atb;
+}
 inline const char* name_of(Layout layout) {
   return layout == Layout::abt ? "A*B^T" : layout == Layout::ab ? "A*B" : "A^T*B";
 }

@@ -101,14 +101,6 @@ CODA_FN bool is_port(const Program& program, const void* port) {
   return same;
 }
 
-template <class Program>
-inline constexpr int kPortCount = [] {
-  int count = 0;
-  const Program program{};
-  for_each_port(program, [&](const auto&) { ++count; });
-  return count;
-}();
-
 template <PortMask Mask, class Program>
 CODA_FN bool is_masked(const Program& program, const void* port) {
   bool masked = false;

@@ -67,8 +67,7 @@ class Epilogue {
   static constexpr Carried kD = kCarriedStore<Program>;
   static_assert(kD.port >= 0,
                 "coda: a fused kernel needs one TileStore as wide as the accumulator, or twice as wide and of 16-bit "
-                "elements: add "
-                "one, which calls may leave absent, or specialise coda::sm90::kFused<program> as false");
+                "elements: add one, which calls may leave absent, or specialise coda::sm90::kFused<program> as false");
   static constexpr int kLoads = kC.count;
   template <int Number>
   using SlabC = Slab<kC.port[Number].bytes(), Config::kSubtileN>;
