@@ -35,6 +35,9 @@ template <class T, std::size_t... Before, std::size_t... After>
 constexpr bool is_one_member(std::index_sequence<Before...>, std::index_sequence<After...>) {
   return requires { T{((void)Before, AnyMember{})..., {}, ((void)After, AnyMember{})...}; };
 }
+template <int N>
+using Number = std::integral_constant<int, N>;
+
 /// The members of an aggregate. The elements of an array are counted as members, but one `{}` stands for all of them.
 template <class T>
 struct Members {
@@ -48,45 +51,53 @@ struct Members {
   static constexpr int count = arrays ? 0 : counted;
 };
 
+/// f(member, its number as an integral_constant) on each.
 template <class T, class F>
 CODA_FN constexpr void for_each_member(T& t, F&& f) {
   constexpr int n = Members<std::remove_cv_t<T>>::count;
   if constexpr (n == 1) {
     auto& [a] = t;
-    f(a);
+    f(a, Number<0>());
   } else if constexpr (n == 2) {
     auto& [a, b] = t;
-    f(a), f(b);
+    f(a, Number<0>()), f(b, Number<1>());
   } else if constexpr (n == 3) {
     auto& [a, b, c] = t;
-    f(a), f(b), f(c);
+    f(a, Number<0>()), f(b, Number<1>()), f(c, Number<2>());
   } else if constexpr (n == 4) {
     auto& [a, b, c, d] = t;
-    f(a), f(b), f(c), f(d);
+    f(a, Number<0>()), f(b, Number<1>()), f(c, Number<2>()), f(d, Number<3>());
   } else if constexpr (n == 5) {
     auto& [a, b, c, d, e] = t;
-    f(a), f(b), f(c), f(d), f(e);
+    f(a, Number<0>()), f(b, Number<1>()), f(c, Number<2>()), f(d, Number<3>()), f(e, Number<4>());
   } else if constexpr (n == 6) {
     auto& [a, b, c, d, e, g] = t;
-    f(a), f(b), f(c), f(d), f(e), f(g);
+    f(a, Number<0>()), f(b, Number<1>()), f(c, Number<2>()), f(d, Number<3>()), f(e, Number<4>()), f(g, Number<5>());
   } else if constexpr (n == 7) {
     auto& [a, b, c, d, e, g, h] = t;
-    f(a), f(b), f(c), f(d), f(e), f(g), f(h);
+    f(a, Number<0>()), f(b, Number<1>()), f(c, Number<2>()), f(d, Number<3>()), f(e, Number<4>()), f(g, Number<5>()),
+        f(h, Number<6>());
   } else if constexpr (n == 8) {
     auto& [a, b, c, d, e, g, h, i] = t;
-    f(a), f(b), f(c), f(d), f(e), f(g), f(h), f(i);
+    f(a, Number<0>()), f(b, Number<1>()), f(c, Number<2>()), f(d, Number<3>()), f(e, Number<4>()), f(g, Number<5>()),
+        f(h, Number<6>()), f(i, Number<7>());
   } else if constexpr (n == 9) {
     auto& [a, b, c, d, e, g, h, i, j] = t;
-    f(a), f(b), f(c), f(d), f(e), f(g), f(h), f(i), f(j);
+    f(a, Number<0>()), f(b, Number<1>()), f(c, Number<2>()), f(d, Number<3>()), f(e, Number<4>()), f(g, Number<5>()),
+        f(h, Number<6>()), f(i, Number<7>()), f(j, Number<8>());
   } else if constexpr (n == 10) {
     auto& [a, b, c, d, e, g, h, i, j, k] = t;
-    f(a), f(b), f(c), f(d), f(e), f(g), f(h), f(i), f(j), f(k);
+    f(a, Number<0>()), f(b, Number<1>()), f(c, Number<2>()), f(d, Number<3>()), f(e, Number<4>()), f(g, Number<5>()),
+        f(h, Number<6>()), f(i, Number<7>()), f(j, Number<8>()), f(k, Number<9>());
   } else if constexpr (n == 11) {
     auto& [a, b, c, d, e, g, h, i, j, k, l] = t;
-    f(a), f(b), f(c), f(d), f(e), f(g), f(h), f(i), f(j), f(k), f(l);
+    f(a, Number<0>()), f(b, Number<1>()), f(c, Number<2>()), f(d, Number<3>()), f(e, Number<4>()), f(g, Number<5>()),
+        f(h, Number<6>()), f(i, Number<7>()), f(j, Number<8>()), f(k, Number<9>()), f(l, Number<10>());
   } else if constexpr (n == 12) {
     auto& [a, b, c, d, e, g, h, i, j, k, l, m] = t;
-    f(a), f(b), f(c), f(d), f(e), f(g), f(h), f(i), f(j), f(k), f(l), f(m);
+    f(a, Number<0>()), f(b, Number<1>()), f(c, Number<2>()), f(d, Number<3>()), f(e, Number<4>()), f(g, Number<5>()),
+        f(h, Number<6>()), f(i, Number<7>()), f(j, Number<8>()), f(k, Number<9>()), f(l, Number<10>()),
+        f(m, Number<11>());
   }
 }
 
@@ -109,7 +120,7 @@ CODA_FN constexpr void for_each_port(P& program, F&& f) {
   if constexpr (Port<T>) {
     f(program);
   } else if constexpr (std::is_aggregate_v<T> && std::is_class_v<T>) {
-    detail::for_each_member(program, [&](auto& member) { for_each_port(member, f); });
+    detail::for_each_member(program, [&](auto& member, auto) { for_each_port(member, f); });
   } else {
     static_assert(detail::Option<T>::checked);
   }
@@ -133,14 +144,61 @@ inline constexpr bool kIsHeadMean = false;
 template <class Acc, int Slot>
 inline constexpr bool kIsHeadMean<HeadMean<Acc, Slot>> = true;
 
-/// Ports that a program has.
+/// Ports that fold along m.
+template <class Port>
+inline constexpr bool kFoldsRows = false;
+template <class Op, class Acc>
+inline constexpr bool kFoldsRows<ReduceM<Op, Acc>> = true;
+
+namespace detail {
+
+// Not a lambda of the variable below: nvcc 13.0 fails where another constant begins with that.
 template <class P>
-inline constexpr int kPortCount = [] {
+consteval int count_all_ports() {
   int n = 0;
   const P program{};
   for_each_port(program, [&](const auto&) { ++n; });
   return n;
-}();
+}
+
+}  // namespace detail
+
+/// Ports that a program has, or a member of one.
+template <class P>
+inline constexpr int kPortCount = detail::count_all_ports<P>();
+
+namespace detail {
+
+/// Ports of a struct's members before the one of that number.
+template <class T>
+consteval int ports_before(int end) {
+  int ports = 0;
+  const T t{};
+  for_each_member(t, [&](const auto& member, auto number) {
+    if (number < end) ports += kPortCount<std::remove_cvref_t<decltype(member)>>;
+  });
+  return ports;
+}
+/// Of a part of a program, the first port of which is number First.
+template <int First, class P, class F>
+CODA_FN constexpr void for_each_numbered_port(P& part, F& f) {
+  using T = std::remove_cv_t<P>;
+  if constexpr (Port<T>) {
+    f(part, Number<First>());
+  } else if constexpr (kPortCount<T> > 0) {
+    for_each_member(
+        part, [&](auto& member, auto number) { for_each_numbered_port<First + ports_before<T>(number)>(member, f); });
+  }
+}
+
+}  // namespace detail
+
+/// Calls f(port, its number in this order) on each port of a program. The number is an integral_constant, so that what
+/// a compiler keeps of each port can be in registers.
+template <class P, class F>
+CODA_FN constexpr void for_each_numbered_port(P& program, F&& f) {
+  detail::for_each_numbered_port<0>(program, f);
+}
 /// Those of one type.
 template <class Port, class P>
 consteval int count_ports() {

@@ -225,9 +225,9 @@ FAULTS = [
     (TILE, "scalar s = lse_sum_ * exp(lse_max_ - shift);", "scalar s = lse_sum_;", tile),
     (TILE, "const scalar s = lse_sum_ * exp(lse_max_ - lse_shift(scalar(m)));", "const scalar s = lse_sum_;", tile),
     (PORTS, "infinity()) <= abs(max)", "infinity()) < abs(max)", "ops/loss.cpp programs_extremes_test"),
-    ("coda/epilogue/program.h", "columns > 0 && columns % port.head_dim != 0", "columns < 0", checks),
-    ("coda/epilogue/program.h", "p.rows, e.n, p.pitch}", "1, e.n, p.pitch}", checks),
-    ("coda/epilogue/program.h", "!p.mean == !p.m2 ?", "p.mean || p.m2 || !p.mean ?", checks),
+    (PROGRAM, "columns > 0 && columns % port.head_dim != 0", "columns < 0", checks),
+    (PROGRAM, "p.rows, e.n, p.pitch}", "1, e.n, p.pitch}", checks),
+    (PROGRAM, "!p.mean == !p.m2 ?", "p.mean || p.m2 || !p.mean ?", checks),
     (
         "coda/epilogue/adamw.h",
         "rest2(static_cast<Real>(1 - beta2_))",
@@ -261,7 +261,7 @@ FAULTS = [
     (LOOP, "        strip.forget();\n", "", loop),
     (LOOP, "in.at(first)) + from * in.k_stride", "in.at(0)) + from * in.k_stride", loop),
     (
-        CALL,
+        PROGRAM,
         "kFoldsRows<ReduceM<Op, Acc>> = true",
         "kFoldsRows<ReduceM<Op, Acc>> = false",
         "ops/backward.cpp programs_bits_test",

@@ -44,10 +44,6 @@ struct GemmCall {
 void run(const GemmCall& call);
 
 template <class Port>
-inline constexpr bool kFoldsRows = false;
-template <class Op, class Acc>
-inline constexpr bool kFoldsRows<ReduceM<Op, Acc>> = true;
-template <class Port>
 inline constexpr bool kFoldsColumns = false;
 template <class Op, class Acc>
 inline constexpr bool kFoldsColumns<ReduceN<Op, Acc>> = true;

@@ -166,20 +166,14 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
 
   using Columns = ColumnValues<Program, G, kPatches>;
   const auto load_columns = [&](int col, Columns& into) {
-    int number = 0;
-    for_each_port(
-        program, [&](const auto& port) { lifecycle.template load_columns<kPatches>(port, col, into.words[number++]); });
+    for_each_numbered_port(program, [&](const auto& port, auto number) {
+      lifecycle.template load_columns<kPatches>(port, col, into.words[number]);
+    });
   };
   Columns shared_columns;
   if constexpr (!Cover::kAlongN) load_columns(at.col, shared_columns);
   ColumnFolds<Program, kPatches> folds;
-  const auto each_fold = [&](const auto& f) {
-    int fold = 0;
-    for_each_port(program, [&](const auto& port) {
-      if constexpr (kFoldsRows<std::remove_cvref_t<decltype(port)>>) f(port, fold++);
-    });
-  };
-  each_fold([&]<class Op>(const ReduceM<Op>&, int fold) {
+  for_each_fold(program, [&]<class Op>(const ReduceM<Op>&, auto fold) {
     CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
       CODA_UNROLL for (int i = 0; i < Accumulator::count; ++i) folds.v[fold][patch][i] = Op::template neutral<float>;
     }
@@ -267,8 +261,8 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
                                               lifecycle.row(slot), col, nullptr, nullptr);
       };
       const auto fetch = [&](const auto& tile, Ahead<Program>& into) {
-        int port_number = 0;
-        for_each_port(program, [&](const auto& port) { tile.fetch_port(port, RunWords{into.words[port_number++]}); });
+        for_each_numbered_port(
+            program, [&](const auto& port, auto number) { tile.fetch_port(port, RunWords{into.words[number]}); });
       };
       const auto accumulator = [&](int slot, int col) {
         Accumulator acc{};
@@ -341,7 +335,7 @@ __global__ void __launch_bounds__(kApplyThreads, (Cover<Program, HasProduct, Rag
     }
   }
 
-  each_fold([&]<class Op>(const ReduceM<Op>& port, int fold) {
+  for_each_fold(program, [&]<class Op>(const ReduceM<Op>& port, auto fold) {
     CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
       if (patch > 0 && patch * G::kPatchN >= extent.tile_n) break;
       __syncthreads();

@@ -1,9 +1,10 @@
-// Which TileStore of a program and which of its TileLoads the bulk copy engine moves, behind and ahead of the threads.
-// All other matrices are moved by the threads.
+// How a fused kernel moves the matrices of a program: one TileStore and the first TileLoads by the bulk copy engine,
+// behind and ahead of the threads; all others by the threads, of which some are asked for ahead of their use.
 #pragma once
 
 #include <cstdint>
 
+#include "coda/backend/sm90/fragment.cuh"
 #include "coda/epilogue/program.h"
 
 namespace coda::sm90 {
@@ -13,6 +14,14 @@ struct MatrixPort {
   bool load = false, store = false;
   Width width = Width::Same;
   DType dtype = DType::fp32;
+
+  /// Words of a thread's row of a patch.
+  constexpr int words() const {
+    const int columns = width == Width::Half     ? Accumulator::count / 2
+                        : width == Width::Double ? Accumulator::count * 2
+                                                 : Accumulator::count;
+    return load || store ? columns * static_cast<int>(size_of(dtype)) / 4 : 0;
+  }
 };
 template <class P>
 inline constexpr MatrixPort kMatrixPort{};  // no designators below: nvcc 12.4 fails at them
@@ -39,18 +48,25 @@ constexpr bool carriable(const MatrixPort& p) {
   return p.width == Width::Same ? size_of(p.dtype) <= 4 : p.width == Width::Double && size_of(p.dtype) == 2;
 }
 
+template <class P>
+constexpr int words_of_vector(const P&) {
+  return 0;
+}
+template <class T, Width W>
+constexpr int words_of_vector(const RowVector<T, W>&) {
+  return MatrixPort{true, false, W, dtype_of<std::remove_const_t<T>>}.words();
+}
+
 /// The widest store, since it has most to gain; of equals the last, as optional ones are declared first.
 template <class Program>
 constexpr Carried choose_store() {
   Carried best;
-  int number = 0;
   const Program program{};
-  for_each_port(program, [&](const auto& port) {
+  for_each_numbered_port(program, [&](const auto& port, auto number) {
     constexpr MatrixPort m = kMatrixPort<std::remove_cvref_t<decltype(port)>>;
     if (m.store && carriable(m)) {
       if (best.port < 0 || static_cast<int>(m.width) >= static_cast<int>(best.width)) best = {number, m.width, m.dtype};
     }
-    ++number;
   });
   return best;
 }
@@ -62,33 +78,92 @@ inline constexpr Carried kCarriedStore = detail::choose_store<Program>();
 
 /// Ports that a kernel knows to be absent, a bit for each number: what they would do is not compiled into it.
 using PortMask = std::uint32_t;
+constexpr bool is_in(PortMask mask, int port_number) { return port_number < 32 && (mask >> port_number & 1); }
 
-/// The carried loads of a kernel.
+/// The carried loads of a kernel. What they and the store have under way takes shared memory from stages of operands:
+/// so many bytes of a column leave four of those.
 struct CarriedLoads {
-  static constexpr int kMost = 4;
+  static constexpr int kMost = 4, kMostBytes = 6;
   Carried port[kMost];
   int count = 0;
+
+  /// Which of them a program's port is; -1: none.
+  constexpr int number_of(int port_number) const {
+    for (int i = 0; i < count; ++i) {
+      if (port[i].port == port_number) return i;
+    }
+    return -1;
+  }
 };
 template <class Program, PortMask Absent>
 inline constexpr CarriedLoads kCarriedLoads = [] {
   CarriedLoads loads;
-  int number = 0;
+  const int of_store = kCarriedStore<Program>.bytes();
+  int bytes = of_store;
   const Program program{};
-  for_each_port(program, [&](const auto& port) {
+  for_each_numbered_port(program, [&](const auto& port, auto number) {
     constexpr MatrixPort m = kMatrixPort<std::remove_cvref_t<decltype(port)>>;
-    if (m.load && detail::carriable(m) && !(Absent >> number & 1) && loads.count < CarriedLoads::kMost)
-      loads.port[loads.count++] = {number, m.width, m.dtype};
-    ++number;
+    if (!m.load || !detail::carriable(m) || is_in(Absent, number) || loads.count == CarriedLoads::kMost) return;
+    const Carried load{number, m.width, m.dtype};
+    // The store takes the place of the first one, if that is as large.
+    const int more = loads.count == 0 && load.bytes() == of_store ? 0 : load.bytes();
+    if (bytes + more > CarriedLoads::kMostBytes) return;
+    bytes += more;
+    loads.port[loads.count++] = load;
   });
   return loads;
 }();
 
+/// Whether a fused kernel asks for the next row of that port while it works on this one: registers hold what is on its
+/// way, as many words as the accumulator has. Angles have them to themselves.
+template <class Program, PortMask Absent>
+consteval bool asks_ahead(int port_number) {
+  int words = 0;
+  bool asks = false;
+  const Program program{};
+  for_each_port(program, [&](const auto& port) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(port)>, RotaryTable<float>>) words = Accumulator::count;
+  });
+  for_each_numbered_port(program, [&](const auto& port, auto number) {
+    constexpr MatrixPort m = kMatrixPort<std::remove_cvref_t<decltype(port)>>;
+    if (!m.load || kCarriedLoads<Program, Absent>.number_of(number) >= 0) return;
+    if (words + m.words() > Accumulator::count) return;
+    words += m.words();
+    asks = asks || number == port_number;
+  });
+  return asks;
+}
+
+/// Whether a row of a program's matrices and of its vectors along n takes so many registers that a thread should have
+/// one row at a time, not two.
+template <class Program>
+inline constexpr bool kHasLongRows = [] {
+  constexpr int kMostWords = 24;  // above, ptxas spills
+  int words = 0;
+  const Program program{};
+  for_each_port(program, [&](const auto& port) {
+    words += detail::words_of_vector(port) + kMatrixPort<std::remove_cvref_t<decltype(port)>>.words();
+  });
+  return words > kMostWords;
+}();
+template <>
+inline constexpr bool kHasLongRows<void> = false;
+
+/// Subtiles of the carried loads under way, where nobody has tuned a program: fewer of wide ones, to whose place the
+/// store does not come.
+template <class Program>
+inline constexpr int kLoadStages = [] {
+  constexpr Carried first = kCarriedLoads<Program, 0>.port[0];
+  return first.port >= 0 && first.bytes() > 2 && first.bytes() != kCarriedStore<Program>.bytes() ? 2 : 4;
+}();
+template <>
+inline constexpr int kLoadStages<void> = 4;
+
 /// f(port) with the program's port of that number, if there is one.
 template <int Number, class Program, class F>
 CODA_FN void visit_port(Program& program, const F& f) {
-  int number = 0;
-  for_each_port(program, [&](auto& port) {
-    if (number++ == Number) f(port);
+  for_each_numbered_port(program, [&](auto& port, auto number) {
+    if constexpr (number == Number) f(port);
   });
 }
 
@@ -104,9 +179,8 @@ CODA_FN bool is_port(const Program& program, const void* port) {
 template <PortMask Mask, class Program>
 CODA_FN bool is_masked(const Program& program, const void* port) {
   bool masked = false;
-  int number = 0;
-  for_each_port(program, [&](const auto& p) {
-    if (Mask >> number++ & 1) masked = masked || static_cast<const void*>(&p) == port;
+  for_each_numbered_port(program, [&](const auto& p, auto number) {
+    if constexpr (is_in(Mask, number)) masked = masked || static_cast<const void*>(&p) == port;
   });
   return masked;
 }
@@ -115,10 +189,8 @@ CODA_FN bool is_masked(const Program& program, const void* port) {
 template <class Program>
 PortMask absent_ports(const Program& program) {
   PortMask mask = 0;
-  int number = 0;
-  for_each_port(program, [&](const auto& p) {
-    if constexpr (requires { p.data; }) mask |= PortMask(p.data == nullptr) << number;
-    ++number;
+  for_each_numbered_port(program, [&](const auto& p, auto number) {
+    if constexpr (requires { p.data; } && number < 32) mask |= PortMask(p.data == nullptr) << number;
   });
   return mask;
 }

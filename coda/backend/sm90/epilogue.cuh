@@ -354,15 +354,10 @@ class Epilogue {
   // ---- asks the L2 cache for what the threads will load themselves, so that they do not wait for memory
 
   static CODA_DEVICE void prefetch(const Params& params, int row, int col, int lane) {
-    int number = 0;
-    for_each_port(params.program, [&]<class Port>(const Port& port) {
-      if constexpr (kMatrixPort<Port>.load) {
-        constexpr CarriedLoads kCarried = kC;
-        bool carried = false;
-        for (int i = 0; i < kLoads; ++i) carried = carried || kCarried.port[i].port == number;
-        if (!carried && !(Absent >> number & 1) && port.data) prefetch(port, row, params.rows, col, params.cols, lane);
+    for_each_numbered_port(params.program, [&]<class Port>(const Port& port, auto number) {
+      if constexpr (kMatrixPort<Port>.load && !is_in(Absent, number) && kC.number_of(number) < 0) {
+        if (port.data) prefetch(port, row, params.rows, col, params.cols, lane);
       }
-      ++number;
     });
   }
   template <class T, Width W>

@@ -86,7 +86,7 @@ class Ring {
 
   template <class Tile>
   CODA_DEVICE void ask(int step, const Program& program, const Tile& tile) const {
-    each_port(program, step, [&](const auto& port, int, std::uint32_t address) {
+    each_port(program, step, [&](const auto& port, auto, std::uint32_t address) {
       tile.fetch_port(port, SharedWords<Threads>{address});
     });
   }
@@ -95,7 +95,7 @@ class Ring {
   /// The words of the oldest stage of kStages that are on the way.
   CODA_DEVICE void take(int step, const Program& program, Ahead<Program>& into) const {
     asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
-    each_port(program, step, [&]<class Port>(const Port&, int number, std::uint32_t address) {
+    each_port(program, step, [&]<class Port>(const Port&, auto number, std::uint32_t address) {
       std::uint32_t* words = into.words[number];
       CODA_UNROLL for (int i = 0; i < kPieces<Port>; ++i, words += kPieceWords) {
         asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -111,11 +111,9 @@ class Ring {
   template <class F>
   CODA_DEVICE void each_port(const Program& program, int step, const F& f) const {
     std::uint32_t address = place_ + step % kStages * kStageBytes;
-    int number = 0;
-    for_each_port(program, [&]<class Port>(const Port& port) {
-      if constexpr (kPieces<Port> > 0) f(port, number, address);
+    for_each_numbered_port(program, [&]<class Port>(const Port& port, auto number) {
+      if constexpr (kPieces < Port >> 0) f(port, number, address);
       address += kPieces<Port> * SharedWords<Threads>::kStride;
-      ++number;
     });
   }
 

@@ -22,7 +22,7 @@ struct Position {
 /// (n, mean, m2) of two sets that do not overlap, after Chan, Golub and LeVeque.
 CODA_DEVICE void merge_moments(float* into, float n, float mean, float m2) {
   const float total = into[0] + n, delta = mean - into[1];
-  const float share = total > 0 ? n / total : 0.f;
+  const float share = n * reciprocal(fmaxf(total, 1.f));
   into[2] += m2 + delta * (into[0] * share) * delta;  // a large delta meets the 0 of a first chunk
   into[1] += delta * share;
   into[0] = total;
@@ -74,28 +74,33 @@ struct ColumnValues {
   std::uint32_t words[kPortCount<Program>][Patches][G::kGroups * kChunkWords<G>];
 };
 
-template <class P>
-inline constexpr bool kFoldsRows = false;
-template <class Op>
-inline constexpr bool kFoldsRows<ReduceM<Op>> = true;
-/// Ports that fold along m.
+/// A program's ports that fold along m, of those before its port number `end`.
 template <class Program>
-inline constexpr int kRowFolds = [] {
+consteval int count_folds(int end) {
   int count = 0;
   const Program program{};
-  for_each_port(program, [&](const auto& port) { count += kFoldsRows<std::remove_cvref_t<decltype(port)>>; });
+  for_each_numbered_port(program, [&](const auto& port, auto number) {
+    count += kFoldsRows<std::remove_cvref_t<decltype(port)>> && number < end;
+  });
   return count;
-}();
+}
+template <class Program>
+inline constexpr int kRowFolds = count_folds<Program>(kPortCount<Program>);
+/// Calls f(port, its number among them) on each of them.
+template <class Program, class F>
+CODA_FN void for_each_fold(const Program& program, const F& f) {
+  for_each_numbered_port(program, [&](const auto& port, auto number) {
+    if constexpr (kFoldsRows<std::remove_cvref_t<decltype(port)>>) {
+      f(port, std::integral_constant<int, count_folds<Program>(number)>());
+    }
+  });
+}
 /// Their running values at a thread's columns.
 template <class Program, int Patches>
 struct ColumnFolds {
   float v[kRowFolds<Program> > 0 ? kRowFolds<Program> : 1][Patches][Accumulator::count];
 };
 
-template <class P>
-inline constexpr bool kIsHeadMean = false;
-template <int Slot>
-inline constexpr bool kIsHeadMean<HeadMean<float, Slot>> = true;
 template <class Program>
 inline constexpr bool kHasHeadMeans = [] {
   bool has = false;
@@ -217,19 +222,17 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   CODA_DEVICE fragment<W> load_port(const TileLoad<T, W>& p) const {
     if (is_masked<Absent>(program_, &p)) return filled<W>(0.f);
     fragment<W> f;
-    if constexpr (Carries) {
-      if (const int number = number_of_load(p); number >= 0) {
-        from_words<T, fragment<W>::count>(c_[number], f.v);
-        return f;
+    with_number(p, [&](auto number) {
+      if constexpr (kLoad<number> >= 0) {
+        from_words<T, fragment<W>::count>(c_[kLoad<number>], f.v);
+      } else if constexpr (kIsRun) {
+        from_words<T, fragment<W>::count>(ahead_->words[number], f.v);
+      } else if constexpr (kAsksAhead<number>) {
+        unpack_row<T, W, fragment<W>::count>(G(), ahead_->words[number], f, at_.lane);
+      } else {
+        load_row(G(), p.data + offset<W>(p.pitch), f, at_.lane, p.data && inside() ? width<W>() : 0);
       }
-    }
-    if constexpr (kIsRun) {
-      from_words<T, fragment<W>::count>(ahead_words(p), f.v);
-    } else if constexpr (kAhead) {
-      unpack_row<T, W, fragment<W>::count>(G(), ahead_words(p), f, at_.lane);
-    } else {
-      load_row(G(), p.data + offset<W>(p.pitch), f, at_.lane, p.data && inside() ? width<W>() : 0);
-    }
+    });
     return f;
   }
   /// A row that the table does not have is NaN: its index cannot be checked before the kernel runs.
@@ -239,7 +242,7 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
     if (index < 0 || index >= p.rows) return filled<Width::Same>(kNan);
     fragment<Width::Same> f;
     if constexpr (kIsRun) {
-      from_words<T, f.count>(ahead_words(p), f.v);
+      with_number(p, [&](auto number) { from_words<T, f.count>(ahead_->words[number], f.v); });
     } else {
       load_row(G(), p.data + index * p.pitch + col_, f, at_.lane, inside() ? width<Width::Same>() : 0);
     }
@@ -253,12 +256,12 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   }
   CODA_DEVICE fragment<Width::Same> load_port(const RotaryTable<float>& p) const {
     fragment<Width::Same> f;
-    if constexpr (!kAhead) {
+    if constexpr (!Carries && !kIsRun) {
       std::uint32_t words[Accumulator::count];
       fetch_port(p, words);
       from_words<float, Accumulator::count>(words, f.v);
     } else {
-      from_words<float, Accumulator::count>(ahead_words(p), f.v);
+      with_number(p, [&](auto number) { from_words<float, Accumulator::count>(ahead_->words[number], f.v); });
     }
     return f;
   }
@@ -332,15 +335,16 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   template <class T, Width W, class Words>
   CODA_DEVICE void fetch_port(const TileLoad<T, W>& p, Words words) const {
     if (is_masked<Absent>(program_, &p)) return;
-    if constexpr (Carries) {
-      if (number_of_load(p) >= 0) return;
-    }
-    if constexpr (kIsRun) {
-      words.template copy<kRowWords<T, W, fragment<W>::count>>(run_of<W>(p.data, p.pitch), holds_run(p.data));
-    } else {
-      fetch_row<T, W, fragment<W>::count>(G(), p.data + offset<W>(p.pitch), words, at_.lane,
-                                          p.data && inside() ? width<W>() : 0);
-    }
+    with_number(p, [&](auto number) {
+      if constexpr (kLoad<number> >= 0) {
+        // The copy engine brings it.
+      } else if constexpr (kIsRun) {
+        words.template copy<kRowWords<T, W, fragment<W>::count>>(run_of<W>(p.data, p.pitch), holds_run(p.data));
+      } else if constexpr (kAsksAhead<number>) {
+        fetch_row<T, W, fragment<W>::count>(G(), p.data + offset<W>(p.pitch), words, at_.lane,
+                                            p.data && inside() ? width<W>() : 0);
+      }
+    });
   }
 
   // ---- stores
@@ -413,16 +417,11 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   }
   template <class Op>
   CODA_DEVICE void reduce_port(const ReduceM<Op>& p, const fragment<Width::Same>& f) const {
-    int number = 0;
-    for_each_port(program_, [&](const auto& port) {
-      if constexpr (kFoldsRows<std::remove_cvref_t<decltype(port)>>) {
-        if (static_cast<const void*>(&port) == &p) {
-          float* acc = folds_.v[number][patch_];
-          CODA_UNROLL for (int i = 0; i < f.count; ++i) {
-            acc[i] = inside() ? Op::fold(acc[i], Op::first(f.v[i])) : acc[i];
-          }
-        }
-        ++number;
+    for_each_fold(program_, [&](const auto& port, auto number) {
+      if (static_cast<const void*>(&port) != &p) return;
+      float* acc = folds_.v[number][patch_];
+      CODA_UNROLL for (int i = 0; i < f.count; ++i) {
+        acc[i] = inside() ? Op::fold(acc[i], Op::first(f.v[i])) : acc[i];
       }
     });
   }
@@ -433,7 +432,7 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
     each<W>([&](int i, int) {
       if (valid<W>(i)) n += 1.f, sum += f.v[i];
     });
-    const float mean = n > 0 ? sum / n : 0.f;
+    const float mean = sum * reciprocal(fmaxf(n, 1.f));
     each<W>([&](int i, int) {
       if (valid<W>(i)) m2 += (f.v[i] - mean) * (f.v[i] - mean);
     });
@@ -478,22 +477,22 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
  private:
   static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   static constexpr bool kIsRun = std::is_same_v<G, Run<false>>;
-  /// Whether `ahead` has the words of matrices and angles; else they are loaded where they are used.
-  static constexpr bool kAhead = Carries || kIsRun;
-
   CODA_DEVICE bool inside() const { return row_ < at_.rows; }
-  /// A port's number among the carried loads, or -1.
-  template <class P>
-  CODA_DEVICE int number_of_load(const P& p) const {
-    constexpr CarriedLoads kLoads = kCarriedLoads<Program, Absent>;
-    int found = -1, port = 0;
-    for_each_port(program_, [&](const auto& other) {
-      CODA_UNROLL for (int i = 0; i < kLoads.count; ++i) {
-        if (kLoads.port[i].port == port && static_cast<const void*>(&other) == &p) found = i;
+  /// Which of the carried loads a port is, by its number; -1: none.
+  template <int Number>
+  static constexpr int kLoad = Carries ? kCarriedLoads<Program, Absent>.number_of(Number) : -1;
+  /// Whether `ahead` has the words of a matrix of a fused kernel; else they are loaded where they are used.
+  template <int Number>
+  static constexpr bool kAsksAhead = Carries && asks_ahead<Program, Absent>(Number);
+  /// f(the number of a port of the program). Of several of one type the compiler knows which one it is, as all
+  /// addresses are in one local struct; what depends on that is in f.
+  template <class P, class F>
+  CODA_DEVICE void with_number(const P& p, const F& f) const {
+    for_each_numbered_port(program_, [&]<class Other>(const Other& port, auto number) {
+      if constexpr (std::is_same_v<Other, P>) {
+        if (&port == &p) f(number);
       }
-      ++port;
     });
-    return found;
   }
   /// Columns of a matrix of width W that are left from the patch's first on; more than the patch has, or less.
   template <Width W>
@@ -505,10 +504,8 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   CODA_DEVICE bool valid(int value) const {
     if constexpr (G::kRagged) {
       return column_of<G, W>(value) + kChunk<G, W> * at_.lane < width<W>();
-    } else if constexpr (G::kColumns == 8) {
-      return col_ + 8 * at_.lane < at_.cols;
     } else {
-      return col_ + value / kChunk<G, W> * G::kStride < at_.cols;
+      return col_ + G::kColumns * at_.lane + value / kChunk<G, W> * G::kStride < at_.cols;
     }
   }
   template <Width W>
@@ -557,28 +554,12 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
   template <Width W, class T, class P>
   CODA_DEVICE fragment<W> column_values(const P& p) const {
     fragment<W> f;
-    int number = 0;
-    for_each_port(program_, [&](const auto& port) {
-      if (static_cast<const void*>(&port) == &p) {
-        CODA_UNROLL for (int j = 0; j < G::kGroups; ++j) {
-          chunk_values<G, W, T>(columns_.words[number][patch_] + j * kChunkWords<G>, f.v + j * kChunk<G, W>);
-        }
+    with_number(p, [&](auto number) {
+      CODA_UNROLL for (int j = 0; j < G::kGroups; ++j) {
+        chunk_values<G, W, T>(columns_.words[number][patch_] + j * kChunkWords<G>, f.v + j * kChunk<G, W>);
       }
-      ++number;
     });
     return f;
-  }
-
-  /// The words that were asked for ahead of time.
-  template <class P>
-  CODA_DEVICE const std::uint32_t* ahead_words(const P& p) const {
-    const std::uint32_t* words = nullptr;
-    int number = 0;
-    for_each_port(program_, [&](const auto& port) {
-      if (static_cast<const void*>(&port) == &p) words = ahead_->words[number];
-      ++number;
-    });
-    return words;
   }
 
   const Program& program_;

@@ -62,10 +62,9 @@ struct Worker {
     for_each_port(program, [&](const auto& port) { lifecycle().begin_tile(port); });
   }
   CODA_DEVICE void load_columns(int sub_n) {
-    int number = 0;
-    for_each_port(program, [&](const auto& port) {
+    for_each_numbered_port(program, [&](const auto& port, auto number) {
       lifecycle().template load_columns<kPatches>(port, at.col + sub_n * Config::kSubtileN,
-                                                  columns[sub_n % kColumns].words[number++]);
+                                                  columns[sub_n % kColumns].words[number]);
     });
   }
   /// Calls f(tile, program) for one row of a patch.
@@ -86,8 +85,8 @@ struct Worker {
   /// Asks for what the program will load of one row of a patch.
   CODA_DEVICE void fetch(int sub_m, int sub_n, int patch, int r) {
     on_row(sub_m, sub_n, patch, r, nullptr, nullptr, nullptr, nullptr, [&](const auto& tile, const Program& p) {
-      int number = 0;
-      for_each_port(p, [&](const auto& port) { tile.fetch_port(port, ahead[sub_m][patch][r].words[number++]); });
+      for_each_numbered_port(
+          p, [&](const auto& port, auto number) { tile.fetch_port(port, ahead[sub_m][patch][r].words[number]); });
     });
   }
   /// The same of all rows of a column of subtiles.
@@ -102,17 +101,17 @@ struct Worker {
   // ---- folds along m: over a thread's rows as they come, then over its warp's, then over the tile's warps
 
   CODA_DEVICE void begin_folds() {
-    each_fold([&](auto op, int number) {
+    for_each_fold(program, [&]<class Op>(const ReduceM<Op>&, auto number) {
       CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
         CODA_UNROLL for (int i = 0; i < Accumulator::count; ++i) {
-          folds.v[number][patch][i] = decltype(op)::template neutral<float>;
+          folds.v[number][patch][i] = Op::template neutral<float>;
         }
       }
     });
   }
   CODA_DEVICE void end_folds(int sub_n) {
     const int lane = thread % 32, row = unit() * Config::kWarps + thread / 32;
-    each_fold([&](auto op, int number) {
+    for_each_fold(program, [&]<class Op>(const ReduceM<Op>&, auto number) {
       CODA_UNROLL for (int patch = 0; patch < kPatches; ++patch) {
         // Three halvings: of two lanes whose rows differ in one bit each takes one half of the columns.
         float v[Accumulator::count];
@@ -121,7 +120,7 @@ struct Worker {
           const bool upper = lane & 4 * half;
           CODA_UNROLL for (int i = 0; i < half; ++i) {
             const float mine = upper ? v[i + half] : v[i], theirs = upper ? v[i] : v[i + half];
-            v[i] = decltype(op)::fold(mine, __shfl_xor_sync(0xffffffffu, theirs, 4 * half));
+            v[i] = Op::fold(mine, __shfl_xor_sync(0xffffffffu, theirs, 4 * half));
           }
         }
         const int value = lane / 4, column = value / 2 * 8 + 2 * (lane % 4) + value % 2;
@@ -132,7 +131,7 @@ struct Worker {
   /// Behind the tile's last unit or, if each team has one of its units, behind that: then the second team adds up what
   /// both have, each in memory of its own.
   CODA_DEVICE void write_folds(bool shared_tile) {
-    if constexpr (kRowFolds<Program> > 0) {
+    if constexpr (kRowFolds < Program >> 0) {
       static_assert(Config::kM == kTileM, "coda: a program that folds along m has tiles of one block of rows");
       Shared* first = shared;  // who has the rows of the first unit
       if (shared_tile) {
@@ -142,21 +141,16 @@ struct Worker {
       }
       synchronize();
       for (int column = thread; column < Config::kN; column += Config::kThreads) {
-        int number = 0;
-        for_each_port(program, [&](const auto& port) {
-          using Port = std::remove_cvref_t<decltype(port)>;
-          if constexpr (kFoldsRows<Port>) {
-            float sum = first->columns[number][0][column];
-            CODA_UNROLL for (int row = 1; row < Shared::kRows; ++row) {
-              const Shared* from = row < Config::kWarps ? first : shared;
-              sum = Port::op::fold(sum, from->columns[number][row][column]);
-            }
-            // A cluster may have a tile that lies outside of the matrix as a whole.
-            const int block = at.warp_row / static_cast<int>(kTileM);
-            const bool inside = block * static_cast<int>(kTileM) < at.rows && at.col + column < at.cols;
-            if (port.data && inside) port.data[block * port.pitch + at.col + column] = sum;
-            ++number;
+        for_each_fold(program, [&]<class Op>(const ReduceM<Op>& port, auto number) {
+          float sum = first->columns[number][0][column];
+          CODA_UNROLL for (int row = 1; row < Shared::kRows; ++row) {
+            const Shared* from = row < Config::kWarps ? first : shared;
+            sum = Op::fold(sum, from->columns[number][row][column]);
           }
+          // A cluster may have a tile that lies outside of the matrix as a whole.
+          const int block = at.warp_row / static_cast<int>(kTileM);
+          const bool inside = block * static_cast<int>(kTileM) < at.rows && at.col + column < at.cols;
+          if (port.data && inside) port.data[block * port.pitch + at.col + column] = sum;
         });
       }
       synchronize();  // the next tile's values come into the same memory
@@ -204,14 +198,6 @@ struct Worker {
       const int row = row_of_tile() + (Rows::row(at, slot) - at.row);
       if (at.lane == 0) shared->heads[row][h * Shared::kHeads + head] = sum * share;
       sum = 0;
-    });
-  }
-  template <class F>
-  CODA_DEVICE void each_fold(const F& f) {
-    int number = 0;
-    for_each_port(program, [&](const auto& port) {
-      using Port = std::remove_cvref_t<decltype(port)>;
-      if constexpr (kFoldsRows<Port>) f(typename Port::op(), number++);
     });
   }
   CODA_DEVICE int unit() const {

@@ -1,4 +1,4 @@
-#include "tests/gpu/half_width.h"
+#include "tests/gpu/own_programs.h"
 
 #include "coda/backend/sm90/run.h"
 #include "tests/gpu/device.h"
@@ -58,6 +58,55 @@ TEST_F(HalfWidthPorts, OfAProgramAreReadAndWrittenInBothWays) {
     expect_halves<bf16>(placed);
     expect_halves<float>(placed);
   }
+}
+
+using ManyLoadPorts = OnHopper;
+
+template <class T>
+void expect_many_loads() {
+  Random random(91);
+  // One of several tiles in each direction, ragged; one of more tiles than there are clusters.
+  for (const Shape& s : {Shape{1, 8, 8}, {300, 520, 136}, {129, 130, 70}, {2100, 1544, 64}}) {
+    const Mat a = integer_mat(random, s.m, s.k, -1, 1), b = integer_mat(random, s.n, s.k, -1, 1);
+    std::vector<Mat> loads;
+    for (int i = 0; i < 6; ++i) loads.push_back(integer_mat(random, s.m, s.n, -5, 5));
+    const Mat pairs = integer_mat(random, s.m, 2 * s.n, -5, 5);
+    Mat out = reference::product({a, b});
+    for (std::int64_t m = 0; m < s.m; ++m) {
+      for (std::int64_t n = 0; n < s.n; ++n) {
+        for (int i = 0; i < 6; ++i) out(m, n) += i % 2 == 0 ? loads[i](m, n) : -loads[i](m, n);
+        out(m, n) += pairs(m, 2 * n) - pairs(m, 2 * n + 1);
+      }
+    }
+    const OnDevice<bf16> device_a(a), device_b(b);
+    std::vector<OnDevice<T>> device_loads;
+    for (const Mat& load : loads) device_loads.emplace_back(load);
+    const OnDevice<float> device_pairs(pairs);
+    const auto load = [&](int i) { return ConstMatrix(device_loads[i].matrix()).as<T>(); };
+    for (const sm90::Way way : {sm90::Way::fused, sm90::Way::unfused}) {
+      SCOPED_TRACE(std::to_string(s.m) + "x" + std::to_string(s.n) + "x" + std::to_string(s.k) + " " +
+                   sm90::name_of(way));
+      OnDevice<T> got(s.m, s.n);
+      sm90::set_way(way);
+      sm90::Product<bf16, ManyLoads<T>>::run(device_a.matrix(), device_b.matrix(), coda::Layout::nt,
+                                             {.a = load(0),
+                                              .b = load(1),
+                                              .c = load(2),
+                                              .d = load(3),
+                                              .e = load(4),
+                                              .f = load(5),
+                                              .pairs = ConstMatrix(device_pairs.matrix()).as<float>(),
+                                              .out = got.matrix().template as<T>()},
+                                             nullptr, "many_loads");
+      sm90::set_way(sm90::Way::automatic);
+      EXPECT_EQ(check_exact("out", got.fetch("out").mat(), out), "");
+    }
+  }
+}
+
+TEST_F(ManyLoadPorts, AreReadWhoeverBringsThemIntoTheKernel) {
+  expect_many_loads<bf16>();
+  expect_many_loads<float>();
 }
 
 TEST_F(HalfWidthPorts, OfAnotherShapeAreNamedAndNothingIsWritten) {
