@@ -177,7 +177,7 @@ FAULTS = [
     (TILE, "for (int c = 1; c < kN; ++c) sum", "for (int c = kN; c < kN; ++c) sum", "embedding"),
     (TILE, "Op::fold(acc[i], Op::first(f.v[i]))", "Op::first(f.v[i])", "fold_apply"),
     (TILE, "if (valid<W>(i)) n += 1.f, sum += f.v[i];", "n += 1.f, sum += f.v[i];", "moments"),
-    (TILE, "n > 0 ? sum / n : 0.f", "sum", "moments"),
+    (TILE, "sum * reciprocal(fmaxf(n, 1.f))", "sum", "moments"),
     (TILE, "m2 += (f.v[i] - mean) * (f.v[i] - mean);", "m2 += f.v[i] * f.v[i];", "moments"),
     (
         TILE,
@@ -192,13 +192,8 @@ FAULTS = [
     (TILE, "const int target = p.reg[slot_] - col_;", "const int target = p.reg[0] - col_;", "lse"),
     (TILE, "heads_.values[Slot] += sum;", "heads_.values[Slot] = sum;", "qknorm"),
     (TILE, "* at_.lane < width<W>();", "* at_.lane <= width<W>();", "lse_apply", minus_infinity),
-    (
-        TILE,
-        "return col_ + 8 * at_.lane < at_.cols;",
-        "return col_ + 8 * at_.lane <= at_.cols;",
-        "lse_apply",
-        minus_infinity,
-    ),
+    (TILE, "return col_ + G::kColumns * at_.lane + value", "return col_ + value", "lse_apply", minus_infinity),
+    (TILE, "* G::kStride < at_.cols;", "* G::kStride <= at_.cols;", "lse_apply", minus_infinity),
     (TILE, "* G::kStride < at_.cols;", "* G::kStride <= at_.cols;", "lse", minus_infinity),
     (TILE, "return row_ * pitch + scaled<W>(col_);", "return row_ * pitch + col_;", "glu_apply"),
     (
