@@ -112,7 +112,7 @@ class Ring {
   CODA_DEVICE void each_port(const Program& program, int step, const F& f) const {
     std::uint32_t address = place_ + step % kStages * kStageBytes;
     for_each_numbered_port(program, [&]<class Port>(const Port& port, auto number) {
-      if constexpr (kPieces < Port >> 0) f(port, number, address);
+      if constexpr (kPieces<Port> > 0) f(port, number, address);
       address += kPieces<Port> * SharedWords<Threads>::kStride;
     });
   }

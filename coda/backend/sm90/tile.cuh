@@ -477,6 +477,7 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
  private:
   static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   static constexpr bool kIsRun = std::is_same_v<G, Run<false>>;
+
   CODA_DEVICE bool inside() const { return row_ < at_.rows; }
   /// Which of the carried loads a port is, by its number; -1: none.
   template <int Number>

@@ -131,7 +131,7 @@ struct Worker {
   /// Behind the tile's last unit or, if each team has one of its units, behind that: then the second team adds up what
   /// both have, each in memory of its own.
   CODA_DEVICE void write_folds(bool shared_tile) {
-    if constexpr (kRowFolds < Program >> 0) {
+    if constexpr (kRowFolds<Program> > 0) {
       static_assert(Config::kM == kTileM, "coda: a program that folds along m has tiles of one block of rows");
       Shared* first = shared;  // who has the rows of the first unit
       if (shared_tile) {
