@@ -95,15 +95,18 @@ struct CarriedLoads {
     return -1;
   }
 };
+
+namespace detail {
+
 template <class Program, PortMask Absent>
-inline constexpr CarriedLoads kCarriedLoads = [] {
+consteval CarriedLoads choose_loads() {
   CarriedLoads loads;
   const int of_store = kCarriedStore<Program>.bytes();
   int bytes = of_store;
   const Program program{};
   for_each_numbered_port(program, [&](const auto& port, auto number) {
     constexpr MatrixPort m = kMatrixPort<std::remove_cvref_t<decltype(port)>>;
-    if (!m.load || !detail::carriable(m) || is_in(Absent, number) || loads.count == CarriedLoads::kMost) return;
+    if (!m.load || !carriable(m) || is_in(Absent, number) || loads.count == CarriedLoads::kMost) return;
     const Carried load{number, m.width, m.dtype};
     // The store takes the place of the first one, if that is as large.
     const int more = loads.count == 0 && load.bytes() == of_store ? 0 : load.bytes();
@@ -112,7 +115,12 @@ inline constexpr CarriedLoads kCarriedLoads = [] {
     loads.port[loads.count++] = load;
   });
   return loads;
-}();
+}
+
+}  // namespace detail
+
+template <class Program, PortMask Absent>
+inline constexpr CarriedLoads kCarriedLoads = detail::choose_loads<Program, Absent>();
 
 /// Whether a fused kernel asks for the next row of that port while it works on this one: registers hold what is on its
 /// way, as many words as the accumulator has. Angles have them to themselves.
@@ -134,30 +142,39 @@ consteval bool asks_ahead(int port_number) {
   return asks;
 }
 
-/// Whether a row of a program's matrices and of its vectors along n takes so many registers that a thread should have
-/// one row at a time, not two.
+namespace detail {
+
+/// Words of a thread's row of all matrices, and of the vectors along n.
 template <class Program>
-inline constexpr bool kHasLongRows = [] {
-  constexpr int kMostWords = 24;  // above, ptxas spills
+consteval int words_of_row() {
   int words = 0;
   const Program program{};
   for_each_port(program, [&](const auto& port) {
-    words += detail::words_of_vector(port) + kMatrixPort<std::remove_cvref_t<decltype(port)>>.words();
+    words += words_of_vector(port) + kMatrixPort<std::remove_cvref_t<decltype(port)>>.words();
   });
-  return words > kMostWords;
-}();
+  return words;
+}
+inline constexpr int kMostWordsOfTwoRows = 24;  // of each; above, ptxas spills
+
+}  // namespace detail
+
+/// Whether a thread should have one row of a program in registers at a time, not two; where nobody has tuned it.
+template <class Program>
+inline constexpr bool kHasLongRows = detail::words_of_row<Program>() > detail::kMostWordsOfTwoRows;
 template <>
 inline constexpr bool kHasLongRows<void> = false;
 
 /// Subtiles of the carried loads under way, where nobody has tuned a program: fewer of wide ones, to whose place the
 /// store does not come.
 template <class Program>
-inline constexpr int kLoadStages = [] {
-  constexpr Carried first = kCarriedLoads<Program, 0>.port[0];
+consteval int load_stages() {
+  const Carried first = kCarriedLoads<Program, 0>.port[0];
   return first.port >= 0 && first.bytes() > 2 && first.bytes() != kCarriedStore<Program>.bytes() ? 2 : 4;
-}();
+}
 template <>
-inline constexpr int kLoadStages<void> = 4;
+consteval int load_stages<void>() {
+  return 4;
+}
 
 /// f(port) with the program's port of that number, if there is one.
 template <int Number, class Program, class F>

@@ -35,7 +35,7 @@ struct Configurations {
 /// numbered from 1 in their order.
 template <class Program>
 struct Tuning {
-  using Config = sm90::Config<128, 128, 2, 32, kLoadStages<Program>, 2, kHasLongRows<Program>>;
+  using Config = sm90::Config<128, 128, 2, 32, load_stages<Program>(), 2, kHasLongRows<Program>>;
   using Others = Configurations<>;
   /// Those of Others that a reduced build has, too: between all programs each kind of kernel.
   using Reduced = Configurations<>;
