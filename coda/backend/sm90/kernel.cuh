@@ -22,6 +22,7 @@ struct KernelTypes {
   static constexpr int kStageBytes = (kM + Conf::kN) * Conf::kK * 2 + 16;  // and its two barriers
   static constexpr int kOtherBytes = (static_cast<int>(sizeof(typename Epilogue::Shared)) + 2047) / 1024 * 1024;
   static constexpr int kStages = (detail::kSharedBytes - kOtherBytes) / kStageBytes;
+  static_assert(kStages > 1, "coda: a configuration's stages of loads and stores leave no two stages of operands");
   using Mainloop = sm90::Mainloop<T, L, kM, Conf::kN, Conf::kGroups * Conf::kTeamsAtOnce, kStages>;
 
   using Kernel = std::conditional_t<Conf::kSplitsK, SplitK<Mainloop, Epilogue>, TwoTeams<Mainloop, Epilogue>>;
