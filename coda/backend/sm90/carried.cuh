@@ -184,15 +184,6 @@ CODA_FN void visit_port(Program& program, const F& f) {
   });
 }
 
-/// Whether `port`, a member of the program, is the one of that number. Both addresses are of one local struct, so the
-/// compiler knows the answer.
-template <int Number, class Program>
-CODA_FN bool is_port(const Program& program, const void* port) {
-  bool same = false;
-  visit_port<Number>(program, [&](const auto& p) { same = static_cast<const void*>(&p) == port; });
-  return same;
-}
-
 template <PortMask Mask, class Program>
 CODA_FN bool is_masked(const Program& program, const void* port) {
   bool masked = false;

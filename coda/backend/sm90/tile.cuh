@@ -355,7 +355,9 @@ class Sm90Tile : public Tile<Sm90Tile<Program, G, Patches, Absent, Carries>, Acc
     if constexpr (Carries) {
       constexpr Carried kD = kCarriedStore<Program>;
       if constexpr (kD.port >= 0 && kD.width == W && kD.dtype == dtype_of<T>) {
-        if (is_port<kD.port>(program_, &p)) {
+        bool carried = false;
+        with_number(p, [&](auto number) { carried = number == kD.port; });
+        if (carried) {
           std::uint32_t words[kWords<T, fragment<W>::count>];
           to_words<T, fragment<W>::count>(f.v, words);
           CODA_UNROLL for (int i = 0; i < kWords<T, fragment<W>::count>; ++i) d_[i] = words[i];
